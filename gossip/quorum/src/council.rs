@@ -1,0 +1,402 @@
+//! The rule of the fleet as one node holds it: electorate, circuits, and what to state and do next.
+//!
+//! A council is told what its own breakers say ([`Council::state`]) and what the carrier holds
+//! ([`Council::hear`]); [`Council::step`] then returns what follows. After a start or a pause it
+//! only observes for a while (Redis Sentinel's TILT): a process that was stopped wakes with an old
+//! view, and acting on it re-opens what the others have long closed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use crate::circuit::ProbeResult;
+use crate::circuit::{Change, Circuit, Opening, Recovery};
+use crate::electorate::{Electorate, ElectorateRule};
+use crate::statement::{
+    EndpointKey, Evidence, Forced, Member, NodeId, Override, Stage, Standing, Stated, Statement,
+    Vote,
+};
+use crate::steward;
+use crate::tally::{Ballot, Tally, is_valid, tally};
+use crate::voice::{Said, Voice};
+
+/// Two steps further apart than this were a pause: the process was stopped or starved.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The knobs of the council.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CouncilRule {
+    /// Who forms the denominator.
+    pub electorate: ElectorateRule,
+    /// How long to observe after a start or a pause.
+    pub observe: Duration,
+    /// A vote that is not renewed for this long lapses.
+    pub vote_ttl: Duration,
+    /// How often a standing vote is renewed; well below `vote_ttl`.
+    pub renew_every: Duration,
+    /// The longest that any opening stands without the steward closing it.
+    pub max_open: Duration,
+}
+
+/// What this node's own breaker says when it is open on this node's own traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalOpening {
+    /// Since when, on this node's clock.
+    pub since: Duration,
+    /// Why, in a few words.
+    pub reason: String,
+    /// What it saw.
+    pub evidence: Evidence,
+}
+
+/// What follows from what was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The fleet takes the endpoint out.
+    Opened {
+        /// Which.
+        endpoint: EndpointKey,
+        /// The opening as it stands.
+        opening: Opening,
+        /// The count that decided.
+        tally: Tally,
+        /// How many members formed the denominator.
+        electorate: usize,
+    },
+    /// The incident is over: the endpoint returns, and the breaker forgets what it held against it.
+    Closed {
+        /// Which.
+        endpoint: EndpointKey,
+        /// The incident.
+        incident: u64,
+        /// Whether the fleet had it out here, or only this node's own vote ended.
+        was_open: bool,
+    },
+    /// This node leads: it sends one probe and reports to [`Council::probed`].
+    Probe {
+        /// Which.
+        endpoint: EndpointKey,
+        /// The incident and the number of failed probes before: the fence of the answer.
+        fence: (u64, u32),
+    },
+    /// An operator's order took hold, or its time is over.
+    Forced {
+        /// Which.
+        endpoint: EndpointKey,
+        /// What holds from here on.
+        forced: Forced,
+    },
+}
+
+/// One node's council.
+#[derive(Clone, Debug)]
+pub struct Council {
+    pub(crate) me: NodeId,
+    pub(crate) rule: CouncilRule,
+    pub(crate) electorate: Electorate,
+    pub(crate) circuits: BTreeMap<EndpointKey, Circuit>,
+    pub(crate) voices: BTreeMap<NodeId, Voice>,
+    observing_until: Duration,
+    last_step: Duration,
+    /// What an order made of each endpoint when last looked at.
+    forced: BTreeMap<EndpointKey, Forced>,
+    pending: Vec<Decision>,
+    said: Said,
+}
+
+impl Council {
+    /// A council that knows only its own node, at `now`.
+    pub fn new(me: NodeId, rule: CouncilRule, now: Duration) -> Self {
+        Self {
+            electorate: Electorate::new(me.clone(), rule.electorate.clone()),
+            circuits: BTreeMap::new(),
+            voices: BTreeMap::new(),
+            observing_until: now + rule.observe,
+            last_step: now,
+            forced: BTreeMap::new(),
+            pending: Vec::new(),
+            said: Said::default(),
+            me,
+            rule,
+        }
+    }
+
+    /// Takes charge of an endpoint. Statements about others are not taken in: the set is bounded by
+    /// the configuration.
+    pub fn enrol(&mut self, endpoint: EndpointKey, recovery: Recovery) {
+        match self.circuits.get_mut(&endpoint) {
+            Some(circuit) => circuit.recovery = recovery,
+            None => {
+                self.circuits.insert(endpoint, Circuit::new(recovery));
+            }
+        }
+    }
+
+    /// Takes in the carrier's whole set at `now`; hearing the same set again changes nothing.
+    pub fn hear(&mut self, now: Duration, members: &[Member]) {
+        self.electorate.observe(now, members);
+        for member in members.iter().filter(|member| member.id != self.me) {
+            let voice = self.voices.entry(member.id.clone()).or_default();
+            if !voice.begin(member.generation) {
+                continue;
+            }
+            for heard in &member.heard {
+                let is_ours = self.circuits.contains_key(heard.statement.endpoint());
+                if is_ours && voice.take(now, heard) {
+                    note(&mut self.circuits, &mut self.pending, now, &heard.statement);
+                }
+            }
+        }
+        let electorate = &self.electorate;
+        let is_listed = |id: &NodeId| members.iter().any(|member| member.id == *id);
+        self.voices.retain(|id, _| is_listed(id) || electorate.generation(id).is_some());
+    }
+
+    /// States what this node's own breaker says of an endpoint: `Some` while it is open on the
+    /// node's own traffic, `None` otherwise. An opening imposed by the fleet is not to be stated.
+    pub fn state(&mut self, now: Duration, endpoint: &EndpointKey, local: Option<LocalOpening>) {
+        let others = self.largest_standing(now, endpoint);
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+            return;
+        };
+        match local {
+            Some(local) => {
+                circuit.cast(local.since, &local.reason, local.evidence, others);
+            }
+            None => {
+                circuit.withdraw(now);
+            }
+        }
+    }
+
+    /// Takes an operator's order on this node and spreads it. Returns whether the endpoint is known.
+    pub fn order(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        (forced, remaining): (Forced, Option<Duration>),
+        reason: &str,
+    ) -> bool {
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+            return false;
+        };
+        let stamp = circuit.order.as_ref().map_or(0, |held| held.order.stamp) + 1;
+        let author = self.me.clone();
+        let order = Override { forced, stamp, author, remaining, reason: reason.to_owned() };
+        circuit.hear_order(now, Duration::ZERO, &order)
+    }
+
+    /// Says how this node takes part from here on.
+    pub fn stand(&mut self, standing: Standing) {
+        self.electorate.stand(standing);
+    }
+
+    /// Drops a lost member by hand. Returns whether there was such a member.
+    pub fn forget(&mut self, id: &NodeId) -> bool {
+        self.voices.remove(id);
+        self.electorate.forget(id)
+    }
+
+    /// Until when this node only observes.
+    pub fn observing_until(&self) -> Duration {
+        self.observing_until
+    }
+
+    /// Draws what follows at `now`. To be called whenever something was heard or stated, and at
+    /// least a few times a second, since deadlines pass.
+    pub fn step(&mut self, now: Duration) -> Vec<Decision> {
+        if now > self.last_step + PAUSE {
+            self.observing_until = now + self.rule.observe;
+        }
+        self.last_step = self.last_step.max(now);
+        let endpoints: Vec<EndpointKey> = self.circuits.keys().cloned().collect();
+        for endpoint in &endpoints {
+            self.note_order(now, endpoint);
+            if now >= self.observing_until {
+                self.flip(now, endpoint);
+                self.lead(now, endpoint);
+            }
+        }
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Reports how the probe of a [`Decision::Probe`] went. While this node only observes, an answer
+    /// does not count: the probe is from before the pause.
+    pub fn probed(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        fence: (u64, u32),
+        result: ProbeResult,
+    ) {
+        let result = match result {
+            ProbeResult::Passed if now < self.observing_until || now > self.last_step + PAUSE => {
+                ProbeResult::Inconclusive
+            }
+            ProbeResult::Passed | ProbeResult::Failed | ProbeResult::Inconclusive => result,
+        };
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+            return;
+        };
+        let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
+        announce(&mut self.pending, endpoint, fence.0, change);
+    }
+
+    /// What this node states at `now`, as a whole set, if anything is new or due for renewal.
+    pub fn statements(&mut self, now: Duration) -> Option<Vec<Stated>> {
+        let mut current = Vec::new();
+        for (endpoint, circuit) in &self.circuits {
+            let vote = circuit.vote_at(now).map(|vote| Statement::Vote(endpoint.clone(), vote));
+            let step = circuit.step_at(now).map(|step| Statement::Step(endpoint.clone(), step));
+            let order = circuit.order_at(now);
+            let order = order.map(|order| Statement::Override(endpoint.clone(), order));
+            current.extend([vote, step, order].into_iter().flatten());
+        }
+        self.said.say(now, current, self.rule.renew_every)
+    }
+
+    /// The standing votes of an endpoint: each with its voter, its statement, and since when it was
+    /// cast, on this node's clock. Votes of members that are not live, and lapsed ones, are left out.
+    pub(crate) fn standing_votes<'a>(
+        &'a self,
+        now: Duration,
+        endpoint: &'a EndpointKey,
+    ) -> impl Iterator<Item = (&'a NodeId, Vote, Duration)> {
+        let mine = self.circuits.get(endpoint).and_then(|circuit| circuit.vote_at(now));
+        let mine = mine.into_iter().map(move |vote| {
+            let since = now.saturating_sub(vote.age);
+            (&self.me, vote, since)
+        });
+        let theirs = self.voices.iter().filter_map(move |(id, voice)| {
+            let (vote, seen_at) = voice.vote(endpoint)?;
+            let is_counted = self.electorate.is_live(id)
+                && self.electorate.generation(id) == Some(voice.generation())
+                && now < seen_at + self.rule.vote_ttl;
+            is_counted.then(|| (id, vote.clone(), seen_at.saturating_sub(vote.age)))
+        });
+        mine.chain(theirs).filter(|(_, vote, _)| vote.stands)
+    }
+
+    /// Counts the standing votes of an endpoint.
+    pub fn count(&self, now: Duration, endpoint: &EndpointKey) -> Tally {
+        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
+        let votes: Vec<_> = self.standing_votes(now, endpoint).collect();
+        let ballots = votes.iter().map(|(voter, vote, _)| Ballot {
+            voter,
+            incident: vote.incident,
+            basis: vote.basis,
+        });
+        tally(self.electorate.size(), closed, ballots)
+    }
+
+    fn largest_standing(&self, now: Duration, endpoint: &EndpointKey) -> u64 {
+        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
+        self.standing_votes(now, endpoint)
+            .map(|(_, vote, _)| vote.incident)
+            .filter(|incident| is_valid(*incident, closed))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to ask:
+    /// its own breaker says it all.
+    fn flip(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let electorate = self.electorate.size();
+        let is_open = self.circuits.get(endpoint).is_none_or(|circuit| circuit.opening.is_some());
+        if is_open || electorate < 2 {
+            return;
+        }
+        let count = self.count(now, endpoint);
+        if !count.is_open() {
+            return;
+        }
+        // The flip is as old as the vote that made the majority.
+        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
+        let mut since: Vec<Duration> = self
+            .standing_votes(now, endpoint)
+            .filter(|(_, vote, _)| is_valid(vote.incident, closed))
+            .map(|(_, _, since)| since)
+            .collect();
+        since.sort_unstable();
+        let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
+        let rank = self.rank(endpoint);
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+            return;
+        };
+        let opening = circuit.open(endpoint, decided, &count);
+        if rank == Some(0) && circuit.is_unled() {
+            let remaining = opening.due.saturating_sub(now);
+            circuit.take_step(now, &self.me, Stage::Waiting { remaining });
+        }
+        let endpoint = endpoint.clone();
+        self.pending.push(Decision::Opened { endpoint, opening, tally: count, electorate });
+    }
+
+    /// Does what the lead of a standing opening asks of this node.
+    fn lead(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let rank = self.rank(endpoint);
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+            return;
+        };
+        let Some(opening) = circuit.opening.clone() else {
+            return;
+        };
+        if now >= opening.since + self.rule.max_open {
+            let change = circuit.close(now, &self.me);
+            announce(&mut self.pending, endpoint, opening.incident, change);
+        } else if rank.is_some_and(|rank| circuit.is_probe_due(now, rank))
+            && let Some(failures) = circuit.begin_probe(now, &self.me)
+        {
+            let fence = (opening.incident, failures);
+            self.pending.push(Decision::Probe { endpoint: endpoint.clone(), fence });
+        }
+    }
+
+    fn rank(&self, endpoint: &EndpointKey) -> Option<u32> {
+        steward::rank(&self.me, endpoint, self.electorate.leaders())
+    }
+
+    fn note_order(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let Some(circuit) = self.circuits.get(endpoint) else {
+            return;
+        };
+        let forced = circuit.forced(now);
+        let known = self.forced.insert(endpoint.clone(), forced).unwrap_or(Forced::Auto);
+        if known != forced {
+            self.pending.push(Decision::Forced { endpoint: endpoint.clone(), forced });
+        }
+    }
+}
+
+/// Takes a statement just heard into its circuit.
+fn note(
+    circuits: &mut BTreeMap<EndpointKey, Circuit>,
+    pending: &mut Vec<Decision>,
+    now: Duration,
+    statement: &Statement,
+) {
+    let Some(circuit) = circuits.get_mut(statement.endpoint()) else {
+        return;
+    };
+    match statement {
+        Statement::Vote(_, vote) => {
+            circuit.see(vote.incident);
+        }
+        Statement::Step(endpoint, step) => {
+            let change = circuit.hear_step(now, Duration::ZERO, step);
+            announce(pending, endpoint, step.incident, change);
+        }
+        Statement::Override(_, order) => {
+            circuit.hear_order(now, Duration::ZERO, order);
+        }
+    }
+}
+
+fn announce(pending: &mut Vec<Decision>, endpoint: &EndpointKey, incident: u64, change: Change) {
+    match change {
+        Change::Nothing => {}
+        Change::Closed { was_open } => {
+            let endpoint = endpoint.clone();
+            pending.push(Decision::Closed { endpoint, incident, was_open });
+        }
+    }
+}

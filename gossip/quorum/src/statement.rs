@@ -1,0 +1,263 @@
+//! What a node may state about an endpoint, and how a member of the fleet looks to the rule.
+//!
+//! A statement is written by one node about itself: its own vote, the furthest step of recovery it
+//! knows, the newest override it knows. Durations inside are relative to the moment of stating, so
+//! that no two clocks are ever compared; the reader ages them from the moment it first saw the
+//! statement.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name of a gateway node, unique in its fleet; also the name in its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(Arc<str>);
+
+/// The name of an endpoint, `pool/endpoint`, the same on every node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointKey(Arc<str>);
+
+macro_rules! name {
+    ($name:ident) => {
+        impl $name {
+            /// Makes the name from its text.
+            pub fn new(text: &str) -> Self {
+                Self(Arc::from(text))
+            }
+
+            /// The text of the name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self::new(text)
+            }
+        }
+    };
+}
+
+name!(NodeId);
+name!(EndpointKey);
+
+/// What a vote rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// The voter's own breaker opened on the voter's own traffic.
+    FirstHand,
+    /// The evidence of all members together convicts, and the voter has no fresh success.
+    Seconded,
+}
+
+/// What the voter saw in its window when it opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Requests settled in the window.
+    pub requests: u32,
+    /// Weighted faults in the window, in thousandths.
+    pub faults_milli: u32,
+    /// Successes in the window.
+    pub successes: u32,
+    /// Pieces of slow evidence in the window.
+    pub slow_pieces: u32,
+}
+
+/// One node's statement that an endpoint is bad (or no longer is).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vote {
+    /// The incident the vote belongs to, from 1.
+    pub incident: u64,
+    /// What it rests on.
+    pub basis: Basis,
+    /// Whether it stands; a withdrawn vote is stated for a while, since a mere absence is not
+    /// noticed everywhere.
+    pub stands: bool,
+    /// Why the breaker opened, in a few words (at most 64 bytes are carried).
+    pub reason: String,
+    /// What the voter saw.
+    pub evidence: Evidence,
+    /// How long before the stating the breaker opened.
+    pub age: Duration,
+}
+
+/// How far the recovery of an incident has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The cool-down has this long to go.
+    Waiting {
+        /// Time to go.
+        remaining: Duration,
+    },
+    /// The steward's probe is in flight and has this long to answer.
+    Probing {
+        /// Time to go.
+        remaining: Duration,
+    },
+    /// The incident is over.
+    Closed,
+}
+
+/// A step of recovery. Steps are ordered by (incident, failures, stage): a later failed probe
+/// outranks an earlier success, and nothing else undoes a closing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The incident.
+    pub incident: u64,
+    /// How many probes have failed in this incident.
+    pub failures: u32,
+    /// How many times the cool-down has doubled.
+    pub level: u32,
+    /// How far it has come.
+    pub stage: Stage,
+    /// The member that took the step.
+    pub steward: NodeId,
+    /// How long before the stating the fleet opened the endpoint.
+    pub age: Duration,
+}
+
+/// What an operator asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forced {
+    /// Out, whatever the votes say.
+    Open,
+    /// In, whatever the votes say.
+    Closed,
+    /// Back to the automatic rule.
+    Auto,
+}
+
+/// An operator's word about an endpoint; the newest stamp wins, ties go to the greater node id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// What was asked for.
+    pub forced: Forced,
+    /// A counter, one more than the largest its author had seen.
+    pub stamp: u64,
+    /// The node that took the order.
+    pub author: NodeId,
+    /// How long it still holds; `None`: until changed.
+    pub remaining: Option<Duration>,
+    /// The operator's reason (at most 256 bytes are carried).
+    pub reason: String,
+}
+
+/// One thing a node states about one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// Its own vote.
+    Vote(EndpointKey, Vote),
+    /// The furthest step it knows.
+    Step(EndpointKey, Step),
+    /// The newest override it knows.
+    Override(EndpointKey, Override),
+}
+
+/// A statement on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stated {
+    /// Grows with every stating by this node; a reader takes a greater number only.
+    pub seq: u64,
+    /// Whether it says something new, as against renewing what was said: news is pushed at once.
+    pub fresh: bool,
+    /// What is stated.
+    pub statement: Statement,
+}
+
+/// A statement as it came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The writer's number.
+    pub seq: u64,
+    /// What was stated.
+    pub statement: Statement,
+}
+
+/// How a member takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In full.
+    Serving,
+    /// Going: it still counts, and leads nothing.
+    Draining,
+    /// Gone in good order: it no longer counts.
+    Left,
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The version of the program.
+    pub version: String,
+    /// The hash of its configuration.
+    pub config_hash: String,
+    /// How it takes part.
+    pub standing: Standing,
+}
+
+/// A member as the carrier sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub id: NodeId,
+    /// Grows with every restart; the greatest seen is the member, smaller ones are its past.
+    pub generation: u64,
+    /// Where it gossips.
+    pub address: String,
+    /// Whether the failure detector holds it to be alive.
+    pub is_live: bool,
+    /// What it says of itself, once known.
+    pub card: Option<Card>,
+    /// What it states.
+    pub heard: Vec<Heard>,
+}
+
+impl Statement {
+    /// The endpoint it is about.
+    pub fn endpoint(&self) -> &EndpointKey {
+        match self {
+            Self::Vote(endpoint, _) | Self::Step(endpoint, _) | Self::Override(endpoint, _) => {
+                endpoint
+            }
+        }
+    }
+}
+
+impl Forced {
+    /// The word used in the admin API and the logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "force_open",
+            Self::Closed => "force_closed",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl Standing {
+    /// The word used in the admin API and the logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "live",
+            Self::Draining => "draining",
+            Self::Left => "left",
+        }
+    }
+}
+
+impl Basis {
+    /// The word used in the admin API and the logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FirstHand => "first_hand",
+            Self::Seconded => "seconded",
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which live member leads the recovery of which endpoint: rendezvous hashing.
+//!
+//! Every node ranks the same members the same way without asking anyone, and the loss of one
+//! member moves only the endpoints that it led (Thaler and Ravishankar, 1998).
+
+use crate::statement::{EndpointKey, NodeId};
+
+/// The place of `me` among `leaders` for `endpoint`: 0 leads, 1 is next. `None`: not among them.
+pub fn rank<'a>(
+    me: &NodeId,
+    endpoint: &EndpointKey,
+    leaders: impl Iterator<Item = &'a NodeId>,
+) -> Option<u32> {
+    let mine = weight(me, endpoint);
+    let mut is_leader = false;
+    let mut rank = 0;
+    for leader in leaders {
+        let theirs = weight(leader, endpoint);
+        if leader == me {
+            is_leader = true;
+        } else if (theirs, leader) > (mine, me) {
+            rank += 1;
+        }
+    }
+    is_leader.then_some(rank)
+}
+
+/// The member that leads `endpoint`.
+pub fn first<'a>(
+    endpoint: &EndpointKey,
+    leaders: impl Iterator<Item = &'a NodeId>,
+) -> Option<&'a NodeId> {
+    leaders.max_by_key(|leader| (weight(leader, endpoint), *leader))
+}
+
+/// FNV-1a over both names, stirred by the finaliser of splitmix64: the plain hash of two names that
+/// differ in the last letter differs too little for a fair draw.
+fn weight(node: &NodeId, endpoint: &EndpointKey) -> u64 {
+    let names = node.as_str().bytes().chain([0]).chain(endpoint.as_str().bytes());
+    stir(fnv(names))
+}
+
+/// FNV-1a, 64 bit.
+pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// The finaliser of splitmix64 (Steele, Lea and Flood, 2014).
+pub(crate) fn stir(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(count: usize) -> Vec<NodeId> {
+        (1..=count).map(|n| NodeId::new(&format!("gw-{n}"))).collect()
+    }
+
+    #[test]
+    fn every_member_has_a_rank_of_its_own() {
+        let members = nodes(9);
+        let endpoint = EndpointKey::new("llama/gpu-a");
+        let mut ranks: Vec<_> =
+            members.iter().filter_map(|me| rank(me, &endpoint, members.iter())).collect();
+        ranks.sort_unstable();
+        assert_eq!(ranks, (0..9).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn losing_a_member_moves_only_what_it_led() {
+        let members = nodes(5);
+        let rest: Vec<_> = members[1..].to_vec();
+        for n in 0..500 {
+            let endpoint = EndpointKey::new(&format!("pool/e{n}"));
+            let before = first(&endpoint, members.iter()).unwrap();
+            if *before != members[0] {
+                assert_eq!(first(&endpoint, rest.iter()), Some(before));
+            }
+        }
+    }
+
+    #[test]
+    fn the_lead_is_shared_fairly() {
+        let members = nodes(5);
+        let mut led = [0_u32; 5];
+        for n in 0..5_000 {
+            let endpoint = EndpointKey::new(&format!("pool/e{n}"));
+            let leader = first(&endpoint, members.iter()).unwrap();
+            led[members.iter().position(|m| m == leader).unwrap()] += 1;
+        }
+        assert!(led.iter().all(|count| (850..1_150).contains(count)), "{led:?}");
+    }
+
+    #[test]
+    fn who_may_not_lead_has_no_rank() {
+        let endpoint = EndpointKey::new("p/e");
+        assert_eq!(rank(&NodeId::new("gone"), &endpoint, nodes(3).iter()), None);
+    }
+}

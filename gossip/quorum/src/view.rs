@@ -1,0 +1,199 @@
+//! What a person or a metric may ask of a council: who counts, who votes what, who leads.
+
+use std::time::Duration;
+
+use crate::circuit::Circuit;
+use crate::council::Council;
+use crate::electorate::Presence;
+use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote};
+use crate::steward;
+use crate::tally::{Tally, is_valid, quorum_of};
+
+/// A member as the council counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name.
+    pub id: NodeId,
+    /// Whether it is this node.
+    pub is_me: bool,
+    /// Its generation; 0 for this node, which knows its own elsewhere.
+    pub generation: u64,
+    /// Whether it is alive, or for how long it has been lost.
+    pub presence: Presence,
+    /// How it takes part.
+    pub standing: Standing,
+    /// Of how many endpoints it is the steward.
+    pub steward_of: usize,
+}
+
+/// A vote as the council weighs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoteView {
+    /// Who cast it.
+    pub voter: NodeId,
+    /// What it says.
+    pub vote: Vote,
+    /// How long ago it was cast.
+    pub age: Duration,
+    /// Whether it counts, and if not, why.
+    pub weight: Weight,
+}
+
+/// Whether a vote counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// It counts.
+    Counts,
+    /// Its voter took it back.
+    Withdrawn,
+    /// It was not renewed in time.
+    Lapsed,
+    /// Its voter is not alive, or has restarted since.
+    VoterLost,
+    /// It is for an incident that is over.
+    IncidentClosed,
+}
+
+/// All that the council knows of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointView {
+    /// Whether the fleet has it out.
+    pub is_open: bool,
+    /// The incident that stands, or the last one that closed.
+    pub incident: u64,
+    /// How long the fleet has had it out.
+    pub open_for: Option<Duration>,
+    /// How long until the cool-down is over.
+    pub due_in: Option<Duration>,
+    /// How many times the cool-down has doubled.
+    pub level: u32,
+    /// The furthest step of recovery known.
+    pub step: Option<Step>,
+    /// Who leads it.
+    pub steward: Option<NodeId>,
+    /// What an operator ordered, and for how long it still holds.
+    pub forced: Forced,
+    /// The time the order still holds; `None`: no order, or until changed.
+    pub forced_for: Option<Duration>,
+    /// Who gave the order to which node, and why.
+    pub order: Option<(NodeId, String)>,
+    /// The count of the votes.
+    pub tally: Tally,
+    /// The denominator.
+    pub electorate: usize,
+    /// Every vote known, counting or not.
+    pub votes: Vec<VoteView>,
+}
+
+impl Council {
+    /// The denominator.
+    pub fn electorate_size(&self) -> usize {
+        self.electorate.size()
+    }
+
+    /// How many members are live.
+    pub fn live_count(&self) -> usize {
+        self.electorate.live_count()
+    }
+
+    /// How many votes open an endpoint.
+    pub fn quorum(&self) -> usize {
+        quorum_of(self.electorate.size())
+    }
+
+    /// Whether enough members are live for any flip.
+    pub fn has_quorum(&self) -> bool {
+        self.electorate.has_quorum()
+    }
+
+    /// The members, in the order of their names.
+    pub fn members(&self, now: Duration) -> Vec<MemberView> {
+        let mut views: Vec<MemberView> = self
+            .electorate
+            .roll(now)
+            .map(|(id, presence, standing)| MemberView {
+                id: id.clone(),
+                is_me: *id == self.me,
+                generation: self.electorate.generation(id).unwrap_or(0),
+                presence,
+                standing,
+                steward_of: 0,
+            })
+            .collect();
+        for endpoint in self.circuits.keys() {
+            let led_by = steward::first(endpoint, self.electorate.leaders());
+            if let Some(view) = views.iter_mut().find(|view| Some(&view.id) == led_by) {
+                view.steward_of += 1;
+            }
+        }
+        views
+    }
+
+    /// What is known of an endpoint; `None` if it is not enrolled.
+    pub fn endpoint(&self, now: Duration, key: &EndpointKey) -> Option<EndpointView> {
+        let circuit = self.circuits.get(key)?;
+        let opening = circuit.opening.as_ref();
+        let order = circuit.order.as_ref().filter(|_| circuit.forced(now) != Forced::Auto);
+        Some(EndpointView {
+            is_open: opening.is_some(),
+            incident: opening.map_or(circuit.closed(), |opening| opening.incident),
+            open_for: opening.map(|opening| now.saturating_sub(opening.since)),
+            due_in: opening.map(|opening| opening.due.saturating_sub(now)),
+            level: opening.map_or(0, |opening| opening.level),
+            step: circuit.step_at(now),
+            steward: steward::first(key, self.electorate.leaders()).cloned(),
+            forced: circuit.forced(now),
+            forced_for: order.and_then(|held| held.until).map(|until| until.saturating_sub(now)),
+            order: order.map(|held| (held.order.author.clone(), held.order.reason.clone())),
+            tally: self.count(now, key),
+            electorate: self.electorate.size(),
+            votes: self.votes(now, key, circuit),
+        })
+    }
+
+    fn votes(&self, now: Duration, key: &EndpointKey, circuit: &Circuit) -> Vec<VoteView> {
+        let closed = circuit.closed();
+        let mine = circuit.vote_at(now).map(|vote| VoteView {
+            voter: self.me.clone(),
+            age: vote.age,
+            weight: weigh(&vote, closed),
+            vote,
+        });
+        let theirs = self.voices.iter().filter_map(|(id, voice)| {
+            let (vote, seen_at) = voice.vote(key)?;
+            let is_present = self.electorate.is_live(id)
+                && self.electorate.generation(id) == Some(voice.generation());
+            let weight = match weigh(vote, closed) {
+                Weight::Counts if !is_present => Weight::VoterLost,
+                Weight::Counts if now >= seen_at + self.rule.vote_ttl => Weight::Lapsed,
+                weight => weight,
+            };
+            let age = now.saturating_sub(seen_at) + vote.age;
+            Some(VoteView { voter: id.clone(), vote: vote.clone(), age, weight })
+        });
+        mine.into_iter().chain(theirs).collect()
+    }
+}
+
+fn weigh(vote: &Vote, closed: u64) -> Weight {
+    if !vote.stands {
+        Weight::Withdrawn
+    } else if !is_valid(vote.incident, closed) {
+        Weight::IncidentClosed
+    } else {
+        Weight::Counts
+    }
+}
+
+impl Weight {
+    /// The word used in the admin API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counts => "counts",
+            Self::Withdrawn => "withdrawn",
+            Self::Lapsed => "lapsed",
+            Self::VoterLost => "voter_lost",
+            Self::IncidentClosed => "incident_closed",
+        }
+    }
+}
