@@ -1,1 +1,275 @@
-//! x
+//! One endpoint seen from one node: may this node send to it at this moment?
+//!
+//! A circuit breaker written as a value. It reads no clock, draws no chance, takes no lock and does
+//! no I/O: the caller says what time it is and what came back, the breaker answers with a permit or
+//! a [`Refusal`] and returns each change of state as a [`Transition`]. Counting, logging and telling
+//! other nodes happen outside, so that the gateway, the simulator and the tests drive the same rule.
+//!
+//! ```
+//! use std::time::Duration;
+//! use breaker::{Breaker, Cause, Errand, Outcome, Rule, State};
+//!
+//! let mut breaker = Breaker::new(Rule::default(), 7);
+//! for second in 0..4 {
+//!     let now = Duration::from_secs(second);
+//!     let (permit, _) = breaker.admit(now, Errand::Request { prompt_tokens: 100 });
+//!     let fault = Outcome::Fault { weight: 1.0, cause: Cause::Status(500) };
+//!     breaker.settle(now, permit.expect("the circuit is closed"), fault);
+//! }
+//! assert_eq!(breaker.view(Duration::from_secs(3)).state, State::Open);
+//! ```
+//!
+//! Invariants:
+//! - Every change of state raises the epoch by one, and a verdict of an older epoch changes nothing.
+//! - Half-open gives out no permit beyond [`HalfOpenRule::max_requests`], and one that is never
+//!   settled opens the circuit again at its deadline: it can neither admit everyone nor wedge.
+//! - Time never runs back: an earlier `now` counts as the latest one seen.
+//! - No call allocates, and no input makes a call panic, an unchecked [`Rule`] included.
+
+mod breaker;
+mod evidence;
+mod permit;
+mod rule;
+mod window;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use crate::breaker::Breaker;
+pub use crate::permit::{Permit, Rung};
+pub use crate::rule::{
+    DEADLINE_MARGIN, HALF_OPEN_REQUESTS_MAX, HalfOpenRule, JITTER, OpenRule, Rule, RuleError,
+    SLOW_CONFIRMATIONS_MAX, SlowRule,
+};
+
+/// Where the circuit stands; closed means that traffic flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Traffic flows and evidence is gathered.
+    Closed,
+    /// Nothing is sent until the cool-down is over.
+    Open,
+    /// A few small requests are let through to see whether the endpoint is well again.
+    HalfOpen,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            State::Closed => "closed",
+            State::Open => "open",
+            State::HalfOpen => "half-open",
+        })
+    }
+}
+
+/// What the caller wants to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// A client's request.
+    Request {
+        /// Estimated length of the prompt in tokens; half-open admits only short ones.
+        prompt_tokens: u64,
+    },
+    /// A synthetic request of the gateway's own.
+    Probe,
+    /// A client's request for which every endpoint of the pool is presumed dead, so that sending it
+    /// anyway can do no more harm than refusing it.
+    PassThrough,
+}
+
+/// Why nothing may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The circuit is open.
+    Open {
+        /// What is left of the cool-down; never zero.
+        remaining: Duration,
+    },
+    /// Half-open, and all its permits are out.
+    HalfOpenFull,
+    /// Half-open, and the prompt is longer than [`HalfOpenRule::max_prompt_tokens`].
+    PromptTooLarge,
+    /// The fleet took the endpoint out.
+    Held,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Open { remaining } => write!(formatter, "open for another {remaining:?}"),
+            Refusal::HalfOpenFull => formatter.write_str("half-open and full"),
+            Refusal::PromptTooLarge => formatter.write_str("half-open and the prompt too large"),
+            Refusal::Held => formatter.write_str("held by the fleet"),
+        }
+    }
+}
+
+/// What kind of fault it was; it is carried into the [`Reason`] and weighs nothing by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// No connection: refused, no address, or no TLS.
+    Refused,
+    /// A limit of time passed without an answer.
+    Timeout,
+    /// An HTTP status that is the endpoint's fault.
+    Status(u16),
+    /// An answer that is not what was asked for.
+    Malformed,
+    /// An answer that ended before it was complete.
+    Cut,
+    /// Anything else that is the endpoint's fault.
+    Other,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Refused => formatter.write_str("refused"),
+            Cause::Timeout => formatter.write_str("timeout"),
+            Cause::Status(code) => write!(formatter, "{code}"),
+            Cause::Malformed => formatter.write_str("malformed"),
+            Cause::Cut => formatter.write_str("cut"),
+            Cause::Other => formatter.write_str("other"),
+        }
+    }
+}
+
+/// Which limit a slow request crossed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SlowKind {
+    /// [`SlowRule::total`].
+    Total,
+    /// [`SlowRule::first_token`].
+    FirstToken,
+}
+
+impl fmt::Display for SlowKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            SlowKind::Total => "total",
+            SlowKind::FirstToken => "first token",
+        })
+    }
+}
+
+/// What an attempt says about the endpoint's health.
+///
+/// There is no variant for an attempt that was never sent: what the gateway itself rejected is not
+/// an attempt, so no permit is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// Complete and in time.
+    Success,
+    /// The endpoint's fault.
+    Fault {
+        /// How much of a fault, above 0 to 1. More counts as 1 and so does what is not a number; a
+        /// fault that weighs nothing is [`Outcome::Neutral`].
+        weight: f64,
+        /// What kind of fault.
+        cause: Cause,
+    },
+    /// The request crossed a slow limit; unless [`Breaker::slow`] said so while it was running.
+    Slow(SlowKind),
+    /// Nothing about health: busy, the client's own mistake, or the client went away.
+    Neutral,
+}
+
+/// Why the state changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// [`Rule::failure_threshold`] faults in a row.
+    ConsecutiveFaults,
+    /// The weighted share of faults reached [`Rule::failure_ratio`].
+    FailureRatio,
+    /// Enough pieces of slow evidence; the kind is that of the deciding one.
+    Slow(SlowKind),
+    /// A fault in half-open.
+    HalfOpenFault(Cause),
+    /// A slow request in half-open.
+    HalfOpenSlow(SlowKind),
+    /// A half-open permit was not settled by its deadline.
+    PermitLost,
+    /// The cool-down is over.
+    CooledDown,
+    /// Enough successes in half-open.
+    Recovered,
+    /// A request sent in spite of the open circuit succeeded.
+    PassedThrough,
+    /// The fleet's incident is closed.
+    Released,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::ConsecutiveFaults => formatter.write_str("consecutive faults"),
+            Reason::FailureRatio => formatter.write_str("failure ratio"),
+            Reason::Slow(kind) => write!(formatter, "slow ({kind})"),
+            Reason::HalfOpenFault(cause) => write!(formatter, "fault in half-open ({cause})"),
+            Reason::HalfOpenSlow(kind) => write!(formatter, "slow in half-open ({kind})"),
+            Reason::PermitLost => formatter.write_str("permit lost"),
+            Reason::CooledDown => formatter.write_str("cooled down"),
+            Reason::Recovered => formatter.write_str("recovered"),
+            Reason::PassedThrough => formatter.write_str("passed through"),
+            Reason::Released => formatter.write_str("released"),
+        }
+    }
+}
+
+/// One change of state, to be counted, logged and told to others by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The state before.
+    pub from: State,
+    /// The state after. The same as before only when a circuit that was closed is released: its
+    /// evidence is gone and its epoch is new all the same.
+    pub to: State,
+    /// Why.
+    pub reason: Reason,
+    /// The epoch of the new state.
+    pub epoch: u64,
+    /// The whole cool-down when the new state is [`State::Open`], else `None`.
+    pub remaining: Option<Duration>,
+    /// When, on the caller's clock (the latest time seen).
+    pub at: Duration,
+}
+
+/// Everything the breaker knows, for the admin interface, metrics and the fleet's votes.
+///
+/// Evidence (`streak`, `requests`, `faults`, `successes`, `slow_pieces`) is gathered while closed
+/// and is zero in the other states.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct View {
+    /// Where the circuit stands. A cool-down that is over and a permit that is overdue are acted on
+    /// by [`Breaker::tick`] and [`Breaker::admit`], not by looking.
+    pub state: State,
+    /// The number of changes of state so far.
+    pub epoch: u64,
+    /// Whether the fleet took the endpoint out.
+    pub held: bool,
+    /// What is left of the cool-down while open (zero once it is over), else `None`.
+    pub remaining: Option<Duration>,
+    /// The exponent of the latest cool-down: 0 for the first opening and after lasting health.
+    pub level: u32,
+    /// Faults in a row.
+    pub streak: u32,
+    /// Requests in the window: successes, faults and slow ones.
+    pub requests: u32,
+    /// Weighted faults in the window.
+    pub faults: f64,
+    /// Successes in the window.
+    pub successes: u32,
+    /// Pieces of slow evidence that still count.
+    pub slow_pieces: u32,
+    /// Half-open permits that are out.
+    pub half_open_in_flight: u32,
+    /// Successes since half-open began.
+    pub half_open_successes: u32,
+    /// Time since half-open began or last admitted something, whichever is later; `None` elsewhere.
+    pub half_open_idle: Option<Duration>,
+    /// Why the circuit opened, while open or half-open.
+    pub opened_for: Option<Reason>,
+    /// Age of the last success that counted in closed or half-open.
+    pub last_success: Option<Duration>,
+}

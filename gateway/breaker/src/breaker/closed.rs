@@ -1,0 +1,108 @@
+//! The evidence that is gathered while the circuit is closed, and the three ways it can open it.
+//!
+//! Faults in a row catch an endpoint that fails outright, the share of faults one that fails now and
+//! then, slow evidence one that answers too late to be of use. Each outcome is counted once and then
+//! judged; the machine around it only acts on the verdict.
+//!
+//! Invariants:
+//! - A neutral outcome touches nothing.
+//! - Only a success that was in time ends a streak.
+
+use std::time::Duration;
+
+use crate::evidence::SlowEvidence;
+use crate::rule::{Rule, SLOW_CONFIRMATIONS_MAX};
+use crate::window::{Entry, Weight, Window};
+use crate::{Outcome, Reason, SlowKind, View};
+
+/// What is known while closed.
+#[derive(Clone, Debug)]
+pub(super) struct Closed {
+    since: Duration,
+    streak: u32,
+    window: Window,
+    slow: SlowEvidence,
+}
+
+impl Closed {
+    /// Begins without evidence.
+    pub(super) fn new(now: Duration, rule: &Rule) -> Self {
+        Closed {
+            since: now,
+            streak: 0,
+            window: Window::new(rule.window),
+            slow: SlowEvidence::default(),
+        }
+    }
+
+    /// When the circuit closed.
+    pub(super) fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// Keeps what the window of another rule still reaches.
+    pub(super) fn resize(&mut self, now: Duration, rule: &Rule) {
+        self.window.resize(now, rule.window);
+    }
+
+    /// Writes the evidence into the view.
+    pub(super) fn show(&self, now: Duration, rule: &Rule, view: &mut View) {
+        let totals = self.window.totals(now);
+        view.streak = self.streak;
+        view.requests = totals.requests;
+        view.faults = totals.faults();
+        view.successes = totals.successes;
+        view.slow_pieces = self.slow.count(now, rule.window);
+    }
+
+    /// Counts an outcome and says why the circuit must open, if it must.
+    pub(super) fn settle(
+        &mut self,
+        now: Duration,
+        rule: &Rule,
+        was_slow: bool,
+        outcome: Outcome,
+    ) -> Option<Reason> {
+        let (entry, reason) = match outcome {
+            Outcome::Neutral => return None,
+            // Complete, but too late to be a success; its slowness has been counted.
+            Outcome::Success if was_slow => (Entry::Slow, None),
+            Outcome::Success => {
+                self.streak = 0;
+                (Entry::Success, None)
+            }
+            Outcome::Fault { weight, cause: _ } => {
+                let weight = Weight::new(weight)?;
+                self.streak = self.streak.saturating_add(1);
+                let is_enough = self.streak >= rule.failure_threshold;
+                (Entry::Fault(weight), is_enough.then_some(Reason::ConsecutiveFaults))
+            }
+            Outcome::Slow(_) if was_slow => (Entry::Slow, None),
+            Outcome::Slow(kind) => (Entry::Slow, self.add_slow(now, rule, kind)),
+        };
+        self.window.record(now, entry);
+        reason.or_else(|| self.judge_ratio(now, rule))
+    }
+
+    /// Takes note of a slow request and says why the circuit must open, if it must.
+    pub(super) fn add_slow(
+        &mut self,
+        now: Duration,
+        rule: &Rule,
+        kind: SlowKind,
+    ) -> Option<Reason> {
+        if !self.slow.add(now, kind, rule.slow.dedup) {
+            return None;
+        }
+        let enough = rule.slow.confirmations.min(SLOW_CONFIRMATIONS_MAX);
+        (self.slow.count(now, rule.window) >= enough).then_some(Reason::Slow(kind))
+    }
+
+    /// The share is judged after every request that counts, a success too: the answer that
+    /// completes the sample is as good a moment as the fault after it.
+    fn judge_ratio(&self, now: Duration, rule: &Rule) -> Option<Reason> {
+        let totals = self.window.totals(now);
+        let is_enough = totals.requests >= rule.min_requests;
+        (is_enough && totals.failure_ratio() >= rule.failure_ratio).then_some(Reason::FailureRatio)
+    }
+}

@@ -1,0 +1,100 @@
+//! Slow evidence: how often the endpoint was slow, told apart from how many requests saw it.
+//!
+//! Forty requests that cross a limit in the same moment saw one slowness, so those of one kind
+//! within the dedup interval are one piece. Only a slow request moves that interval: a fast answer
+//! in between neither hides the next slow one nor starts anything afresh.
+//!
+//! Invariants:
+//! - A piece as old as the window is gone, so that two slow requests hours apart are no trip.
+//! - Two pieces of the same kind are at least the dedup interval apart.
+
+use std::time::Duration;
+
+use crate::SlowKind;
+use crate::rule::SLOW_CONFIRMATIONS_MAX;
+
+/// The pieces seen of late.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlowEvidence {
+    /// When each piece was seen, in no order. Bounded: a rule asks for no more pieces than this,
+    /// and the oldest gives way.
+    pieces: [Option<Duration>; SLOW_CONFIRMATIONS_MAX as usize],
+    /// The latest piece of kind [`SlowKind::Total`].
+    last_total: Option<Duration>,
+    /// The latest piece of kind [`SlowKind::FirstToken`].
+    last_first_token: Option<Duration>,
+}
+
+impl SlowEvidence {
+    /// Takes note that a request was slow, and says whether that is a new piece.
+    pub(crate) fn add(&mut self, now: Duration, kind: SlowKind, dedup: Duration) -> bool {
+        let last = match kind {
+            SlowKind::Total => &mut self.last_total,
+            SlowKind::FirstToken => &mut self.last_first_token,
+        };
+        if last.is_some_and(|last| now.saturating_sub(last) < dedup) {
+            return false;
+        }
+        *last = Some(now);
+        // An empty place sorts before every time, so it is taken before the oldest piece is.
+        if let Some(place) = self.pieces.iter_mut().min() {
+            *place = Some(now);
+        }
+        true
+    }
+
+    /// Counts the pieces that are younger than the window.
+    pub(crate) fn count(&self, now: Duration, window: Duration) -> u32 {
+        let young = |seen: &&Duration| now.saturating_sub(**seen) < window;
+        self.pieces.iter().flatten().filter(young).fold(0, |count, _| count + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEDUP: Duration = Duration::from_secs(5);
+    const WINDOW: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_burst_is_one_piece_and_the_next_interval_another() {
+        let mut evidence = SlowEvidence::default();
+        assert!(evidence.add(at(10), SlowKind::Total, DEDUP));
+        for _ in 0..40 {
+            assert!(!evidence.add(at(14), SlowKind::Total, DEDUP));
+        }
+        assert!(evidence.add(at(15), SlowKind::Total, DEDUP));
+        assert_eq!(evidence.count(at(15), WINDOW), 2);
+    }
+
+    #[test]
+    fn the_kinds_do_not_hide_each_other() {
+        let mut evidence = SlowEvidence::default();
+        assert!(evidence.add(at(0), SlowKind::Total, DEDUP));
+        assert!(evidence.add(at(0), SlowKind::FirstToken, DEDUP));
+        assert_eq!(evidence.count(at(0), WINDOW), 2);
+    }
+
+    #[test]
+    fn a_piece_is_gone_when_it_is_as_old_as_the_window() {
+        let mut evidence = SlowEvidence::default();
+        evidence.add(at(0), SlowKind::Total, DEDUP);
+        assert_eq!(evidence.count(at(29), WINDOW), 1);
+        assert_eq!(evidence.count(at(30), WINDOW), 0);
+    }
+
+    #[test]
+    fn the_oldest_piece_gives_way_when_there_is_no_room() {
+        let mut evidence = SlowEvidence::default();
+        for step in 0..20 {
+            assert!(evidence.add(at(step * 5), SlowKind::Total, DEDUP));
+        }
+        assert_eq!(evidence.count(at(95), at(1_000)), SLOW_CONFIRMATIONS_MAX);
+        assert_eq!(evidence.count(at(95), at(11)), 3);
+    }
+}

@@ -1,0 +1,376 @@
+//! What this gateway was told to do: the configuration, read once, checked once, taken apart once.
+//!
+//! A setting that could never work must stop a start or a reload, not a request at night. So every
+//! value is checked here, in one pass, and the rest of the process gets plain types that need no
+//! second look. `file` alone knows YAML; `check` turns what it read into the types of this module.
+//!
+//! Invariants: a `Config` holds at least one pool, every pool at least one endpoint; names are
+//! unique where they must be; every duration, size and count lies within its bound; a secret is
+//! never printed, and an error shows nothing from the environment but a number or duration that
+//! clashes with another.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+mod address;
+mod check;
+mod error;
+mod file;
+mod scalar;
+mod section;
+#[cfg(test)]
+mod tests;
+
+pub use address::is_metadata_address;
+pub use error::ConfigError;
+
+/// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
+pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Most models in one configuration.
+pub const MODELS_MAX: usize = 1_000;
+/// Most endpoints in one configuration, all models together.
+pub const ENDPOINTS_MAX: usize = 10_000;
+/// Most aliases of one model.
+pub const ALIASES_MAX: usize = 64;
+/// Most seeds a node is given.
+pub const SEEDS_MAX: usize = 64;
+/// Most paths in `fail_closed.allowed_paths`.
+pub const ALLOWED_PATHS_MAX: usize = 64;
+
+/// What stands in place of a secret wherever the configuration is shown.
+const MASK: &str = "***";
+
+/// Reads, checks and takes apart the configuration file at `path`, with variables taken from the
+/// environment of the process.
+///
+/// # Errors
+/// The file cannot be read, is longer than [`FILE_BYTES_MAX`], is not UTF-8, or says something
+/// that is refused; nothing is kept in any of these cases.
+pub fn read(path: &Path) -> Result<Config, ConfigError> {
+    let name = scalar::one_line(&path.display().to_string());
+    let unreadable =
+        |source: std::io::Error| ConfigError::ReadFile { file: name.clone(), kind: source.kind() };
+    let opened = File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a file that fits from one that does not, whatever its
+    // metadata claim.
+    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let refuse = |problem: &str, cure: &str| ConfigError::RefuseFile {
+        file: name.clone(),
+        problem: problem.to_owned(),
+        cure: cure.to_owned(),
+    };
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(refuse("the file is longer than 8MiB", "make it shorter"));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| refuse("the file is not UTF-8 text", "save it as UTF-8"))?;
+    parse(&text, &name, &|variable| std::env::var(variable).ok())
+}
+
+/// Checks and takes apart the configuration in `text`; `source_name` is what errors call the file,
+/// `env` answers for `${VARIABLE}`.
+///
+/// # Errors
+/// The text says something that is refused; the error is one line with the place and the cure.
+pub fn parse(
+    text: &str,
+    source_name: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let file = file::read(text, source_name)?;
+    check::check(&file, source_name, env)
+}
+
+/// Reads a duration as the file writes it: `45s`, `250ms`, `10m`, `1h`, `1m30s`; so that whoever
+/// gives orders to a running gateway writes it the same way.
+///
+/// # Errors
+/// The text is anything else; the error says what to write and does not repeat the text.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    scalar::duration(text, Duration::ZERO..=Duration::MAX)
+        .map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
+}
+
+/// Everything this gateway was told to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The listener for clients.
+    pub server: Server,
+    /// The listener for operators.
+    pub admin: Admin,
+    /// The fleet this node belongs to; `None` is a single node.
+    pub cluster: Option<Cluster>,
+    /// What a request must satisfy before anything else is looked at.
+    pub fail_closed: FailClosed,
+    /// How often a request is tried.
+    pub retry: Retry,
+    /// The models and where they are served, in the order of the file; 1 to [`MODELS_MAX`].
+    pub pools: Vec<Pool>,
+    /// What is logged and how.
+    pub log: Log,
+}
+
+impl Config {
+    /// Writes every setting with its effective value as YAML that can be read again; secrets are
+    /// masked, settings that were inherited stand where they apply.
+    #[must_use]
+    pub fn effective_yaml(&self) -> String {
+        file::effective(self)
+    }
+
+    /// Sixteen hexadecimal digits that are equal when the effective settings are equal; a changed
+    /// secret does not change them.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        // FNV-1a, 64 bit (Fowler, Noll, Vo): a fingerprint to compare nodes by, no protection.
+        let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in self.effective_yaml().bytes() {
+            digest = (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        format!("{digest:016x}")
+    }
+}
+
+/// The listener for clients and its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where clients connect; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// Longest request body, in bytes; 1 KiB to 1 GiB, 10 MiB by default.
+    pub max_body_bytes: usize,
+    /// Worker threads, at most 1,024; 0 is one for each core.
+    pub workers: usize,
+    /// How long a request head may take to arrive; 10 s by default.
+    pub header_timeout: Duration,
+    /// How long an idle client connection stays open; 60 s by default.
+    pub keep_alive: Duration,
+    /// How long a request body may pause; 10 s by default.
+    pub body_idle: Duration,
+    /// How long new connections are still served after a drain began; 5 s by default.
+    pub drain_delay: Duration,
+    /// How long running streams may take to finish in a drain; 600 s by default.
+    pub drain_timeout: Duration,
+}
+
+/// The listener for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where operators connect; `127.0.0.1:9090` by default, beyond loopback only with a token.
+    pub listen: SocketAddr,
+    /// What allows everything.
+    pub token: Option<Secret>,
+    /// What allows looking only; given only together with `token`.
+    pub read_token: Option<Secret>,
+}
+
+/// A value that is compared or sent but never shown: `Debug` and `Display` print `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `value` from being shown.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// Gives the value to the one place that needs it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(MASK)
+    }
+}
+
+/// The fleet this node belongs to, and how it speaks to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Name of the fleet, equal on all its nodes; 1 to 63 of `[A-Za-z0-9._-]`.
+    pub id: String,
+    /// Name of this node, unique in the fleet and the name in its certificate; 1 to 63 of
+    /// `[a-z0-9.-]`.
+    pub node_id: String,
+    /// Where the other nodes' packets arrive (UDP).
+    pub listen: SocketAddr,
+    /// What the other nodes are told to connect to, as `host:port`; `listen` by default (its port 0
+    /// then stands for the port that was bound).
+    pub advertise: String,
+    /// Nodes to ask first, as `host:port`; at most [`SEEDS_MAX`].
+    pub seeds: Vec<String>,
+    /// How the nodes know each other.
+    pub tls: ClusterTls,
+    /// Time between two rounds of gossip; 50 ms to 60 s, 1 s by default.
+    pub gossip_interval: Duration,
+    /// When a majority is one.
+    pub quorum: QuorumConfig,
+}
+
+/// How the nodes of a fleet know each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterTls {
+    /// Both sides show a certificate signed by the fleet's authority.
+    Files {
+        /// Certificates of the authority (PEM).
+        ca: PathBuf,
+        /// Certificate of this node (PEM).
+        cert: PathBuf,
+        /// Private key of this node (PEM).
+        key: PathBuf,
+    },
+    /// Nobody proves anything; for a trial on loopback, and only when asked for by name.
+    Insecure,
+}
+
+/// When a majority of the fleet is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumConfig {
+    /// The electorate is never taken to be smaller than this; 0 sets no floor, at most 1,000.
+    pub expected_members: usize,
+    /// How long a lost member still counts; 60 s by default.
+    pub member_grace: Duration,
+    /// Longest time an opening by the fleet lasts if nobody ends it; 30 min by default.
+    pub max_open: Duration,
+    /// How long a node only watches after a start or a pause; 3 s by default.
+    pub observe: Duration,
+}
+
+/// What a request must satisfy before anything else is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailClosed {
+    /// A header each request must carry, in lower case.
+    pub require_header: Option<String>,
+    /// The only paths that are served, if given; 1 to [`ALLOWED_PATHS_MAX`].
+    pub allowed_paths: Option<Vec<String>>,
+    /// Most messages in one request, at least 1.
+    pub max_messages: Option<usize>,
+    /// Most prompt tokens in one request, estimated, at least 1.
+    pub max_input_tokens: Option<u64>,
+}
+
+/// How often a request is tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts of one request, the first included; 1 to 10, 3 by default.
+    pub max_attempts: u32,
+}
+
+/// How long an attempt may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until the connection stands; 5 s by default.
+    pub connect: Duration,
+    /// Until the first byte of the answer; 30 s by default.
+    pub first_byte: Duration,
+    /// Until the first token of the answer; `None` sets no limit.
+    pub first_token: Option<Duration>,
+    /// Between two pieces of content; 60 s by default.
+    pub idle: Duration,
+    /// Until the end of the answer; 600 s by default.
+    pub total: Duration,
+}
+
+/// One model and where it is served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// The name clients ask for; 1 to 128 of `[A-Za-z0-9._:/-]`.
+    pub name: String,
+    /// Further names clients may ask for; at most [`ALIASES_MAX`], of the same alphabet.
+    pub aliases: Vec<String>,
+    /// Where the model is served, in the order of the file; at least one.
+    pub endpoints: Vec<Endpoint>,
+    /// What happens when every circuit of the pool is open.
+    pub on_all_open: OnAllOpen,
+    /// How long an attempt may take.
+    pub timeouts: Timeouts,
+    /// The synthetic request that tries an endpoint first.
+    pub probe: Probe,
+    /// How an endpoint is chosen.
+    pub policy: Policy,
+}
+
+/// What happens when every circuit of a pool is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnAllOpen {
+    /// The endpoints are tried all the same: presumed dead is better than surely refused.
+    #[default]
+    PassThrough,
+    /// The request is refused at once.
+    Reject,
+}
+
+/// How an endpoint is chosen among those that may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The less busy of two taken by chance.
+    #[default]
+    LeastRequest,
+}
+
+/// One place that serves a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its name, unique in the pool; 1 to 64 of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// `http://host:port`, in lower case, without base path or trailing slash.
+    pub address: String,
+    /// `host:port`, as in `address`.
+    pub authority: String,
+    /// What stands before the path of each request: empty, or `/prefix` without a trailing slash.
+    pub base_path: String,
+    /// What the endpoint calls the model, if not by the pool's name.
+    pub upstream_model: Option<String>,
+    /// Its share among its siblings; 1 to 1,000, 1 by default.
+    pub weight: u32,
+    /// What the gateway shows the endpoint as its own credential.
+    pub api_key: Option<Secret>,
+    /// When its circuit opens and how it comes back.
+    pub rule: breaker::Rule,
+}
+
+/// The synthetic request that tries an endpoint before real ones do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Whether one is sent at all; true by default.
+    pub enabled: bool,
+    /// How long its first token may take; 10 s by default.
+    pub first_token: Duration,
+    /// Most tokens asked for; 1 to 1,024, 16 by default.
+    pub max_tokens: u32,
+    /// What it says; `ping` by default.
+    pub prompt: String,
+}
+
+/// What is logged and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The shape of a line.
+    pub format: LogFormat,
+    /// From which level on, as `level` or a comma-separated list of `level` and `target=level`;
+    /// `info` by default.
+    pub level: String,
+}
+
+/// The shape of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}

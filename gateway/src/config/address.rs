@@ -1,0 +1,292 @@
+//! Where things are reached: `host:port`, and the address of an endpoint.
+//!
+//! An address in a configuration decides where prompts and credentials go, so it is taken apart by
+//! hand and refused when two readers could understand it differently: `http://127.1`,
+//! `http://2852039166` and a user name before the host are such cases.
+//!
+//! Invariants: what is accepted has a host, a port from 1 on, no user, query or fragment; a host
+//! that ends in a number is an address in the usual form; metadata addresses are never accepted.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::scalar::Refusal;
+
+/// Longest host name, in bytes (RFC 1035, 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+/// The port of `http` where none is given.
+const HTTP_PORT: u16 = 80;
+/// Where one cloud answers questions about the machine over IPv6.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+
+/// Tells whether clouds answer questions about the machine, credentials included, at `address`:
+/// 169.254.0.0/16 in any of its spellings, and fd00:ec2::254.
+///
+/// A name may resolve to one later, so whoever connects asks again with the resolved address.
+#[must_use]
+pub fn is_metadata_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six == METADATA_V6 || embedded(six).is_some_and(|v4| v4.is_link_local()),
+    }
+}
+
+/// Finds the IPv4 address an IPv6 address stands for: mapped or compatible (RFC 4291, 2.5.5), or
+/// behind the well-known translation prefix (RFC 6052).
+fn embedded(six: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, high, low] = six.segments();
+    let is_compatible = [a, b, c, d, e] == [0; 5] && (f == 0 || f == 0xffff);
+    let is_translated = [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0];
+    let [first, second] = high.to_be_bytes();
+    let [third, fourth] = low.to_be_bytes();
+    (is_compatible || is_translated).then(|| Ipv4Addr::new(first, second, third, fourth))
+}
+
+/// Where an endpoint is reached.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Upstream {
+    /// `host:port` in lower case.
+    pub(super) authority: String,
+    /// Empty, or `/prefix` without a trailing slash.
+    pub(super) base_path: String,
+}
+
+/// Takes the address of an endpoint apart: `http://host`, with a port and a base path if wanted.
+///
+/// # Errors
+/// Another scheme, a part that has no meaning here, or a host that is never to be called.
+pub(super) fn upstream(text: &str) -> Result<Upstream, Refusal> {
+    let rest = after_scheme(text)?;
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    if authority.contains('@') {
+        return Err(Refusal::new("has a user before the host", "remove it and use api_key"));
+    }
+    if rest.contains(['?', '#']) {
+        return Err(Refusal::new("has a query or fragment", "write http://host:port"));
+    }
+    let (host, port) = split_port(authority)?;
+    let host = checked_host(host)?;
+    let port = port.map_or(Ok(HTTP_PORT), checked_port)?;
+    Ok(Upstream { authority: format!("{host}:{port}"), base_path: base_path(path)? })
+}
+
+fn after_scheme(text: &str) -> Result<&str, Refusal> {
+    let (scheme, rest) = text
+        .split_once("://")
+        .ok_or_else(|| Refusal::new("has no scheme", "write http://host:port"))?;
+    if scheme.eq_ignore_ascii_case("http") {
+        return Ok(rest);
+    }
+    if scheme.eq_ignore_ascii_case("https") {
+        return Err(Refusal::new(
+            "uses https, which is not supported by this version",
+            "write http:// and let a sidecar or proxy speak TLS",
+        ));
+    }
+    Err(Refusal::new("has a scheme that is not http", "write http://host:port"))
+}
+
+fn base_path(path: &str) -> Result<String, Refusal> {
+    let base = path.trim_end_matches('/');
+    let is_allowed = |one: char| one.is_ascii_alphanumeric() || "/-._~".contains(one);
+    let has_odd_segment = base.split('/').skip(1).any(|segment| matches!(segment, "" | "." | ".."));
+    if !base.chars().all(is_allowed) || has_odd_segment {
+        return Err(Refusal::new(
+            "has a path that is not plain",
+            "use letters, digits and -._~ between single slashes",
+        ));
+    }
+    // Every request path begins with /v1, so with this base it would go out as /v1/v1.
+    if base.ends_with("/v1") {
+        return Err(Refusal::new("ends in /v1, which each request brings along", "leave /v1 out"));
+    }
+    Ok(base.to_owned())
+}
+
+/// Takes `host:port`, the form nodes of a fleet are named in, and gives it back in lower case.
+///
+/// # Errors
+/// No port, or a host that is never to be called.
+pub(super) fn host_and_port(text: &str) -> Result<String, Refusal> {
+    let (host, port) = split_port(text)?;
+    let port = port.ok_or_else(|| Refusal::new("has no port", "write host:port"))?;
+    let host = checked_host(host)?;
+    let port = checked_port(port)?;
+    Ok(format!("{host}:{port}"))
+}
+
+fn split_port(authority: &str) -> Result<(&str, Option<&str>), Refusal> {
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (inside, after) = rest
+            .split_once(']')
+            .ok_or_else(|| Refusal::new("has a [ without a ]", "write [address]:port"))?;
+        let end = authority.len() - after.len();
+        let is_six = inside.parse::<Ipv6Addr>().is_ok();
+        let port = after.strip_prefix(':');
+        if !is_six || (port.is_none() && !after.is_empty()) {
+            return Err(Refusal::new(
+                "has no valid IPv6 address in brackets",
+                "write [address]:port",
+            ));
+        }
+        return Ok((authority.get(..end).unwrap_or_default(), port));
+    }
+    match authority.split_once(':') {
+        None => Ok((authority, None)),
+        Some((_, port)) if port.contains(':') => Err(Refusal::new(
+            "has more than one colon",
+            "put an IPv6 address in brackets, [address]:port",
+        )),
+        Some((host, port)) => Ok((host, Some(port))),
+    }
+}
+
+fn checked_port(text: &str) -> Result<u16, Refusal> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<u16>()
+        .ok()
+        .filter(|port| is_number && *port > 0)
+        .ok_or_else(|| Refusal::new("has no valid port", "use 1 to 65535"))
+}
+
+/// Gives the host back in its one spelling: an IP address as the standard library writes it, a
+/// name in lower case.
+fn checked_host(host: &str) -> Result<String, Refusal> {
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = match bracketed {
+        Some(inside) => inside.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        None => host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+    };
+    let Some(address) = address else {
+        return checked_name(host);
+    };
+    if is_metadata_address(address) {
+        return Err(Refusal::new("is a metadata address", "use the address of a model server"));
+    }
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(Refusal::new("names no single host", "use the address of one host"));
+    }
+    Ok(match address {
+        IpAddr::V4(four) => four.to_string(),
+        IpAddr::V6(six) => format!("[{six}]"),
+    })
+}
+
+fn checked_name(host: &str) -> Result<String, Refusal> {
+    let labels = host.strip_suffix('.').unwrap_or(host);
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    if host.len() > HOST_BYTES_MAX || !labels.split('.').all(is_label) {
+        return Err(Refusal::new("has no valid host", "use a host name or an IP address"));
+    }
+    // System resolvers read "127.1", "0x7f.1" and "2852039166" as addresses, so a name whose last
+    // label is a number would slip past every check of addresses (WHATWG URL, "ends in a number").
+    let last = labels.rsplit('.').next().unwrap_or_default();
+    let is_decimal = last.bytes().all(|byte| byte.is_ascii_digit());
+    let is_hexadecimal = last.starts_with("0x") || last.starts_with("0X");
+    if is_decimal || is_hexadecimal {
+        return Err(Refusal::new(
+            "has a host that ends in a number but is no address",
+            "write all four parts of the address in decimal",
+        ));
+    }
+    Ok(host.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authority_of(text: &str) -> Result<String, Refusal> {
+        upstream(text).map(|found| found.authority)
+    }
+
+    #[test]
+    fn an_address_is_kept_in_one_spelling() {
+        assert_eq!(authority_of("http://10.0.0.11:8000"), Ok("10.0.0.11:8000".into()));
+        assert_eq!(authority_of("HTTP://Gpu-A.Example./"), Ok("gpu-a.example.:80".into()));
+        assert_eq!(authority_of("http://[::0001]:1"), Ok("[::1]:1".into()));
+        assert_eq!(authority_of("http://[::1]"), Ok("[::1]:80".into()));
+        let found = upstream("http://a:1/openai/x/").unwrap();
+        assert_eq!(found.base_path, "/openai/x");
+        assert_eq!(upstream("http://a:1//").unwrap().base_path, "");
+    }
+
+    #[test]
+    fn m08_an_address_two_readers_understand_differently_is_refused() {
+        for text in [
+            "",
+            "http://",
+            "http:///x",
+            "gpu-a:8000",
+            "https://a",
+            "file:///etc/passwd",
+            "gopher://a",
+            "http://user:pass@a",
+            "http://user@a",
+            "http://a?x",
+            "http://a#x",
+            "http://a/?x",
+            "http://127.1",
+            "http://0x7f.1",
+            "http://2852039166",
+            "http://2852039166./",
+            "http://0251.0376.0251.0376",
+            "http://1.2.3.4.",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:+1",
+            "http://a:",
+            "http://a:1:2",
+            "http://::1",
+            "http://[::1",
+            "http://[::1]x",
+            "http://[fe80::1%25eth0]",
+            "http://[127.0.0.1]",
+            "http://a b",
+            "http://a\\b",
+            "http://ä",
+            "http://a..b",
+            "http://0.0.0.0:1",
+            "http://[::]:1",
+            "http://224.0.0.1",
+            "http://a/../b",
+            "http://a/b//c",
+            "http://a/%2e%2e",
+            "http://a:8000/v1",
+        ] {
+            assert!(upstream(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn m08_a_metadata_address_is_refused_in_every_spelling() {
+        for text in [
+            "http://169.254.169.254",
+            "http://169.254.0.1:80/latest",
+            "http://[fd00:ec2::254]",
+            "http://[::ffff:169.254.169.254]",
+            "http://[::ffff:a9fe:a9fe]",
+            "http://[::169.254.169.254]",
+            "http://[64:ff9b::a9fe:a9fe]",
+        ] {
+            assert_eq!(upstream(text).unwrap_err().problem, "is a metadata address", "{text}");
+        }
+        for text in ["http://[::ffff:127.0.0.1]", "http://169.253.1.1", "http://[fd00:ec2::253]"] {
+            assert!(upstream(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_named_by_host_and_port() {
+        assert_eq!(host_and_port("GW-0.gw:7946"), Ok("gw-0.gw:7946".into()));
+        assert_eq!(host_and_port("[::1]:1"), Ok("[::1]:1".into()));
+        for text in ["gw-0", "gw-0:", ":7946", "0.0.0.0:1", "::1:1", "http://a:1", "a:1/x"] {
+            assert!(host_and_port(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Turns the sections of a file into a `Config`, or says the first thing that is wrong.
+//!
+//! The order is that of the file's own importance: the process, the fleet, the defaults, then each
+//! model with what it changes about the defaults.
+//!
+//! Invariants: nothing is read from anywhere but the sections and the variables they name; a
+//! configuration comes out whole or not at all.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Config;
+use super::error::{ConfigError, did_you_mean};
+use super::file::{File, Given, Scalar};
+use super::scalar::{Refusal, duration};
+use super::section::{Section, Source};
+
+mod circuit;
+mod cluster;
+mod models;
+mod process;
+
+/// Longest duration of any setting; more is a slip of the pen.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Shortest duration where none would mean nothing.
+const DURATION_MIN: Duration = Duration::from_millis(1);
+
+/// Checks `file`, with variables answered by `env`.
+///
+/// # Errors
+/// The first setting that is refused.
+pub(super) fn check(
+    file: &File,
+    source_name: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let source = Source { file: source_name, env };
+    let root = Section::root(&source);
+    let server = process::server(&root, &file.server)?;
+    let admin = process::admin(&root, &file.admin, server.listen)?;
+    Ok(Config {
+        server,
+        admin,
+        cluster: cluster::cluster(&root, &file.cluster)?,
+        fail_closed: process::fail_closed(&root, &file.fail_closed)?,
+        retry: process::retry(&root, &file.retry)?,
+        log: process::log(&root, &file.log)?,
+        pools: models::pools(&root, file)?,
+    })
+}
+
+/// Reads a duration of at least 1 ms under `key`.
+fn time(
+    section: &Section<'_>,
+    key: &str,
+    given: &Given<Scalar>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    section.or(key, given, default, |text| duration(text, DURATION_MIN..=DURATION_MAX))
+}
+
+/// Reads a limit of time under `key`; `off` sets none.
+fn limit(
+    section: &Section<'_>,
+    key: &str,
+    given: &Given<Scalar>,
+    default: Option<Duration>,
+) -> Result<Option<Duration>, ConfigError> {
+    section.or(key, given, default, |text| match text {
+        "off" => Ok(None),
+        _ => duration(text, DURATION_MIN..=DURATION_MAX).map(Some),
+    })
+}
+
+/// Reads an address to listen on.
+fn listen(text: &str) -> Result<SocketAddr, Refusal> {
+    text.parse().map_err(|_| {
+        Refusal::new("is not an address to listen on", "write IP:PORT, for example 127.0.0.1:8080")
+    })
+}
+
+/// Takes one of the words in `known`.
+fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Refusal> {
+    known.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice).ok_or_else(|| {
+        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+        Refusal::new("is not known", did_you_mean(text, &words))
+    })
+}

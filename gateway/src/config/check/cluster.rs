@@ -1,0 +1,142 @@
+//! The settings of the fleet: who this node is, whom it asks, how it proves itself.
+//!
+//! A node that announces an address nobody can reach, or speaks in the clear because a file name
+//! was forgotten, is worse than one that does not start.
+//!
+//! Invariants: plaintext only with `insecure: true`; the announced address names one host.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{listen, time};
+use crate::config::address::host_and_port;
+use crate::config::error::ConfigError;
+use crate::config::file::{ClusterSection, ClusterTlsSection, Given, QuorumSection};
+use crate::config::scalar::{Refusal, duration, name, truth, whole};
+use crate::config::section::Section;
+use crate::config::{Cluster, ClusterTls, QuorumConfig};
+
+/// Longest name of a fleet or a node, in bytes: that of a DNS label, since a node's name is the
+/// name in its certificate.
+const NAME_BYTES_MAX: usize = 63;
+const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
+const GOSSIP_INTERVAL_MIN: Duration = Duration::from_millis(50);
+const GOSSIP_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// More members than any fleet that was tried.
+const EXPECTED_MEMBERS_MAX: usize = 1_000;
+const MEMBER_GRACE: Duration = Duration::from_secs(60);
+const MAX_OPEN: Duration = Duration::from_secs(30 * 60);
+const OBSERVE: Duration = Duration::from_secs(3);
+
+/// Reads `cluster`; `None` if it is left out.
+pub(super) fn cluster(
+    root: &Section<'_>,
+    given: &Given<ClusterSection>,
+) -> Result<Option<Cluster>, ConfigError> {
+    let Some(raw) = given.get() else {
+        return Ok(None);
+    };
+    let section = root.child("cluster", given);
+    let listen = section.required("listen", &raw.listen, "write IP:PORT", listen)?;
+    let mut seeds = Vec::new();
+    for (index, entry) in raw.seeds.entries().iter().enumerate() {
+        seeds.push(section.entry("seeds", index, entry, host_and_port)?);
+    }
+    Ok(Some(Cluster {
+        id: section.required("id", &raw.id, "name the fleet, for example prod", |text| {
+            name(text, NAME_BYTES_MAX, "._-")
+        })?,
+        node_id: section.required(
+            "node_id",
+            &raw.node_id,
+            "name this node, for example ${HOSTNAME}",
+            node_name,
+        )?,
+        listen,
+        advertise: advertise(&section, raw, listen)?,
+        seeds,
+        tls: tls(&section, &raw.tls)?,
+        gossip_interval: section.or(
+            "gossip_interval",
+            &raw.gossip_interval,
+            GOSSIP_INTERVAL,
+            |text| duration(text, GOSSIP_INTERVAL_MIN..=GOSSIP_INTERVAL_MAX),
+        )?,
+        quorum: quorum(&section, &raw.quorum)?,
+    }))
+}
+
+fn node_name(text: &str) -> Result<String, Refusal> {
+    let is_allowed = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.' || byte == b'-'
+    };
+    let is_whole =
+        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-');
+    let is_name = text.len() <= NAME_BYTES_MAX
+        && text.bytes().all(is_allowed)
+        && text.split('.').all(is_whole);
+    if is_name {
+        return Ok(text.to_owned());
+    }
+    Err(Refusal::new("is not a node name", "use 1 to 63 of a-z, 0-9, . and -, as in a host name"))
+}
+
+fn advertise(
+    section: &Section<'_>,
+    raw: &ClusterSection,
+    listen: SocketAddr,
+) -> Result<String, ConfigError> {
+    if let Some(address) = section.optional("advertise", &raw.advertise, host_and_port)? {
+        return Ok(address);
+    }
+    if listen.ip().is_unspecified() {
+        return Err(section.refuse(
+            "advertise",
+            raw.listen.place(),
+            "is missing, and other nodes cannot connect to the address in cluster.listen",
+            "write the address they reach, for example ${POD_IP}:7946",
+        ));
+    }
+    Ok(listen.to_string())
+}
+
+fn tls(section: &Section<'_>, given: &Given<ClusterTlsSection>) -> Result<ClusterTls, ConfigError> {
+    const CURE: &str = "name ca, cert and key, or for a trial on loopback write insecure: true";
+    let Some(raw) = given.get() else {
+        return Err(section.refuse("tls", None, "is missing", CURE));
+    };
+    let tls = section.child("tls", given);
+    let file = |key, given| tls.optional(key, given, |text| Ok(PathBuf::from(text)));
+    let files = (file("ca", &raw.ca)?, file("cert", &raw.cert)?, file("key", &raw.key)?);
+    let is_insecure = tls.or("insecure", &raw.insecure, false, truth)?;
+    match (files, is_insecure) {
+        ((Some(ca), Some(cert), Some(key)), false) => Ok(ClusterTls::Files { ca, cert, key }),
+        ((None, None, None), true) => Ok(ClusterTls::Insecure),
+        (_, true) => {
+            let place = raw.insecure.place();
+            let problem = "true contradicts the files beside it";
+            Err(tls.refuse("insecure", place, problem, "keep one of the two"))
+        }
+        (_, false) => Err(tls.refuse("", None, "is incomplete", CURE)),
+    }
+}
+
+fn quorum(
+    section: &Section<'_>,
+    given: &Given<QuorumSection>,
+) -> Result<QuorumConfig, ConfigError> {
+    let none = QuorumSection::default();
+    let raw = given.get().unwrap_or(&none);
+    let quorum = section.child("quorum", given);
+    Ok(QuorumConfig {
+        expected_members: quorum.or("expected_members", &raw.expected_members, 0, |text| {
+            whole(text, 0..=EXPECTED_MEMBERS_MAX)
+        })?,
+        member_grace: time(&quorum, "member_grace", &raw.member_grace, MEMBER_GRACE)?,
+        max_open: time(&quorum, "max_open", &raw.max_open, MAX_OPEN)?,
+        observe: quorum.or("observe", &raw.observe, OBSERVE, |text| {
+            duration(text, Duration::ZERO..=Duration::from_secs(300))
+        })?,
+    })
+}

@@ -1,0 +1,248 @@
+//! Writes the effective configuration: every setting with the value that holds, as YAML.
+//!
+//! It is what `check` prints and what the fingerprint of a configuration is taken from. It fills
+//! the same tables that reading fills, so the result can be read again.
+//!
+//! Invariants: reading the result gives an equal configuration, secrets apart; a secret is only
+//! ever its mask; what a model's endpoints have in common stands at the model, the rest at each.
+
+use std::path::Path;
+use std::time::Duration;
+
+use breaker::Rule;
+
+use super::{
+    AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
+    FailClosedSection, File, Given, HalfOpenSection, List, LogSection, ModelSection, OpenSection,
+    Place, ProbeSection, QuorumSection, RetrySection, Scalar, ServerSection, ServerTimeoutsSection,
+    SlowSection, TimeoutsSection,
+};
+use crate::config::scalar::{duration_text, escape, size_text};
+use crate::config::{
+    Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
+    Policy, Pool, Probe, Server, Timeouts,
+};
+
+/// Writes `config` as YAML, secrets masked.
+pub(in crate::config) fn effective(config: &Config) -> String {
+    let file = File {
+        server: Given::written(server(&config.server)),
+        admin: Given::written(admin(&config.admin)),
+        cluster: config
+            .cluster
+            .as_ref()
+            .map_or_else(Given::default, |found| Given::written(cluster(found))),
+        fail_closed: Given::written(fail_closed(&config.fail_closed)),
+        retry: Given::written(RetrySection { max_attempts: number(config.retry.max_attempts) }),
+        models: Given::written(list(config.pools.iter().map(model))),
+        log: Given::written(log(&config.log)),
+        ..File::default()
+    };
+    // Writing text into memory cannot fail; an error here would be a table that YAML cannot hold.
+    let written = serde_saphyr::to_string(&file);
+    debug_assert!(written.is_ok(), "the tables hold only text and numbers");
+    written.unwrap_or_default()
+}
+
+fn text(value: &str) -> Given<Scalar> {
+    Given::written(Scalar(escape(value)))
+}
+
+fn optional_text(value: Option<&String>) -> Given<Scalar> {
+    value.map_or_else(Given::default, |value| text(value))
+}
+
+fn number(value: impl ToString) -> Given<Scalar> {
+    Given::written(Scalar(value.to_string()))
+}
+
+fn optional_number(value: Option<impl ToString>) -> Given<Scalar> {
+    value.map_or_else(Given::default, number)
+}
+
+fn duration(value: Duration) -> Given<Scalar> {
+    Given::written(Scalar(duration_text(value)))
+}
+
+/// A limit that is not set must be written, or the reader would take the inherited one.
+fn limit(value: Option<Duration>) -> Given<Scalar> {
+    value.map_or_else(|| text("off"), duration)
+}
+
+fn masked<T>(secret: Option<&T>) -> Given<Scalar> {
+    secret.map_or_else(Given::default, |_| text(MASK))
+}
+
+fn path(value: &Path) -> Given<Scalar> {
+    // Paths come from a text file, so nothing is lost here.
+    text(&value.to_string_lossy())
+}
+
+fn list<T, const MAX: usize>(entries: impl Iterator<Item = T>) -> List<T, MAX> {
+    let place = Place::START;
+    List(entries.map(|value| At { value, place }).collect())
+}
+
+fn texts<const MAX: usize>(entries: &[String]) -> Given<List<Scalar, MAX>> {
+    Given::written(list(entries.iter().map(|entry| Scalar(escape(entry)))))
+}
+
+fn server(server: &Server) -> ServerSection {
+    ServerSection {
+        listen: text(&server.listen.to_string()),
+        max_body: text(&size_text(u64::try_from(server.max_body_bytes).unwrap_or(u64::MAX))),
+        workers: number(server.workers),
+        timeouts: Given::written(ServerTimeoutsSection {
+            headers: duration(server.header_timeout),
+            body_idle: duration(server.body_idle),
+            keep_alive: duration(server.keep_alive),
+        }),
+        drain_delay: duration(server.drain_delay),
+        drain_timeout: duration(server.drain_timeout),
+    }
+}
+
+fn admin(admin: &Admin) -> AdminSection {
+    AdminSection {
+        listen: text(&admin.listen.to_string()),
+        token: masked(admin.token.as_ref()),
+        read_token: masked(admin.read_token.as_ref()),
+    }
+}
+
+fn cluster(cluster: &Cluster) -> ClusterSection {
+    let tls = match &cluster.tls {
+        ClusterTls::Insecure => {
+            ClusterTlsSection { insecure: text("true"), ..ClusterTlsSection::default() }
+        }
+        ClusterTls::Files { ca, cert, key } => ClusterTlsSection {
+            ca: path(ca),
+            cert: path(cert),
+            key: path(key),
+            insecure: Given::default(),
+        },
+    };
+    ClusterSection {
+        id: text(&cluster.id),
+        node_id: text(&cluster.node_id),
+        listen: text(&cluster.listen.to_string()),
+        advertise: text(&cluster.advertise),
+        seeds: texts(&cluster.seeds),
+        tls: Given::written(tls),
+        gossip_interval: duration(cluster.gossip_interval),
+        quorum: Given::written(QuorumSection {
+            expected_members: number(cluster.quorum.expected_members),
+            member_grace: duration(cluster.quorum.member_grace),
+            max_open: duration(cluster.quorum.max_open),
+            observe: duration(cluster.quorum.observe),
+        }),
+    }
+}
+
+fn fail_closed(fail_closed: &FailClosed) -> FailClosedSection {
+    FailClosedSection {
+        require_header: optional_text(fail_closed.require_header.as_ref()),
+        allowed_paths: fail_closed
+            .allowed_paths
+            .as_ref()
+            .map_or_else(Given::default, |paths| texts(paths)),
+        max_messages: optional_number(fail_closed.max_messages),
+        max_input_tokens: optional_number(fail_closed.max_input_tokens),
+    }
+}
+
+fn log(log: &Log) -> LogSection {
+    let format = match log.format {
+        LogFormat::Text => "text",
+        LogFormat::Json => "json",
+    };
+    LogSection { format: text(format), level: text(&log.level) }
+}
+
+fn model(pool: &Pool) -> ModelSection {
+    let policy = match pool.policy {
+        Policy::LeastRequest => "least_request",
+    };
+    let on_all_open = match pool.on_all_open {
+        OnAllOpen::PassThrough => "pass_through",
+        OnAllOpen::Reject => "reject",
+    };
+    let common =
+        pool.endpoints.first().map_or_else(Rule::default, |endpoint| endpoint.rule.clone());
+    let mut circuit_breaker = circuit(&common);
+    circuit_breaker.probe = Given::written(probe(&pool.probe));
+    ModelSection {
+        name: text(&pool.name),
+        aliases: texts(&pool.aliases),
+        policy: text(policy),
+        on_all_open: text(on_all_open),
+        timeouts: Given::written(Box::new(timeouts(&pool.timeouts))),
+        circuit_breaker: Given::written(Box::new(circuit_breaker)),
+        endpoints: Given::written(list(
+            pool.endpoints.iter().map(|found| endpoint(found, &common)),
+        )),
+    }
+}
+
+fn endpoint(endpoint: &Endpoint, common: &Rule) -> EndpointSection {
+    let circuit_breaker = if endpoint.rule == *common {
+        Given::default()
+    } else {
+        Given::written(Box::new(circuit(&endpoint.rule)))
+    };
+    EndpointSection {
+        name: text(&endpoint.name),
+        address: text(&format!("{}{}", endpoint.address, endpoint.base_path)),
+        upstream_model: optional_text(endpoint.upstream_model.as_ref()),
+        weight: number(endpoint.weight),
+        api_key: masked(endpoint.api_key.as_ref()),
+        circuit_breaker,
+    }
+}
+
+fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {
+    TimeoutsSection {
+        connect: duration(timeouts.connect),
+        first_byte: duration(timeouts.first_byte),
+        first_token: limit(timeouts.first_token),
+        idle: duration(timeouts.idle),
+        total: duration(timeouts.total),
+    }
+}
+
+fn circuit(rule: &Rule) -> CircuitSection {
+    CircuitSection {
+        preset: Given::default(),
+        failure_threshold: number(rule.failure_threshold),
+        failure_ratio: number(rule.failure_ratio),
+        window: duration(rule.window),
+        min_requests: number(rule.min_requests),
+        slow: Given::written(SlowSection {
+            total: duration(rule.slow.total),
+            first_token: limit(rule.slow.first_token),
+            dedup: duration(rule.slow.dedup),
+            confirmations: number(rule.slow.confirmations),
+        }),
+        open: Given::written(OpenSection {
+            base: duration(rule.open.base),
+            max: duration(rule.open.max),
+            reset_after: duration(rule.open.reset_after),
+        }),
+        half_open: Given::written(HalfOpenSection {
+            max_requests: number(rule.half_open.max_requests),
+            max_prompt_tokens: number(rule.half_open.max_prompt_tokens),
+            successes: number(rule.half_open.successes),
+            deadline: duration(rule.half_open.deadline),
+        }),
+        probe: Given::default(),
+    }
+}
+
+fn probe(probe: &Probe) -> ProbeSection {
+    ProbeSection {
+        enabled: number(probe.enabled),
+        first_token: duration(probe.first_token),
+        max_tokens: number(probe.max_tokens),
+        prompt: text(&probe.prompt),
+    }
+}
