@@ -1,1 +1,197 @@
-fn main(){}
+//! The command line: one binary, one verb a task, one line an error.
+//!
+//! Exit codes: 0 done, 64 the command or the configuration is wrong, 69 something needed is not
+//! there, 70 a story did not go as told.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks on its streams")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gateway::app::App;
+use gateway::config::{self, Config, LogFormat};
+use gateway::demo;
+use gateway::mock::{self, Mock};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The command or the configuration is wrong (EX_USAGE).
+const WRONG_USAGE: u8 = 64;
+/// Something needed is not there, a port for example (EX_UNAVAILABLE).
+const UNAVAILABLE: u8 = 69;
+/// The story did not go as told (EX_SOFTWARE).
+const STORY_FAILED: u8 = 70;
+
+/// Threads for the cluster and the operators; the data plane has its own.
+const CONTROL_THREADS: usize = 2;
+
+#[derive(Parser)]
+#[command(name = "quorumgate", version, about = "An LLM gateway fleet that decides by quorum")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run a gateway.
+    Serve {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Watch three gateways take a slow endpoint out and bring it back; needs nothing installed.
+    Demo {
+        /// End after the story with a verdict, instead of staying up.
+        #[arg(long)]
+        exit: bool,
+    },
+    /// Validate a configuration and print what it amounts to, secrets masked.
+    Check {
+        /// The configuration file.
+        file: PathBuf,
+    },
+    /// Run a model server that fails on demand.
+    Mock {
+        /// Where it listens.
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
+        listen: SocketAddr,
+        /// What it calls itself.
+        #[arg(long, default_value = "mock")]
+        name: String,
+    },
+    /// Make the certificates of a cluster.
+    Certs {
+        #[command(subcommand)]
+        verb: CertsVerb,
+    },
+}
+
+#[derive(Subcommand)]
+enum CertsVerb {
+    /// Make a certificate authority: ca.crt and ca.key.
+    Init {
+        /// Where its files are.
+        #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Make a node's certificate: NODE.crt and NODE.key.
+    Issue {
+        /// The node's id.
+        node: String,
+        /// Where the authority's files are and the node's go.
+        #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            let is_wrong = error.use_stderr();
+            return if is_wrong { ExitCode::from(WRONG_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(arguments.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((code, message)) => {
+            eprintln!("quorumgate: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<(), (u8, String)> {
+    match verb {
+        Verb::Serve { config } => {
+            let config = read(&config)?;
+            log_as(config.log.format, &config.log.level);
+            control()?.block_on(serve(&config))
+        }
+        Verb::Demo { exit } => {
+            control()?.block_on(demo::run(exit)).map_err(|error| (STORY_FAILED, error))
+        }
+        Verb::Check { file } => {
+            print!("{}", read(&file)?.effective_yaml());
+            Ok(())
+        }
+        Verb::Mock { listen, name } => {
+            log_as(LogFormat::Text, "info");
+            control()?.block_on(serve_mock(listen, &name))
+        }
+        Verb::Certs { verb } => {
+            let made = match verb {
+                CertsVerb::Init { dir } => gossip::certs::init(&dir),
+                CertsVerb::Issue { node, dir } => gossip::certs::issue(&dir, &node),
+            };
+            made.map_err(|error| (UNAVAILABLE, chain(&error)))
+        }
+    }
+}
+
+fn read(path: &std::path::Path) -> Result<Config, (u8, String)> {
+    config::read(path).map_err(|error| (WRONG_USAGE, error.to_string()))
+}
+
+/// The runtime for everything but the data plane.
+fn control() -> Result<tokio::runtime::Runtime, (u8, String)> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| (UNAVAILABLE, format!("no threads: {error}")))
+}
+
+fn log_as(format: LogFormat, level: &str) {
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+async fn serve(config: &Config) -> Result<(), (u8, String)> {
+    let unavailable = |error: String| (UNAVAILABLE, error);
+    // Signals are heard from the start, so that one during start-up is not lost.
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| unavailable(error.to_string()))?;
+    let app = App::start(config).await.map_err(|error| unavailable(chain(&error)))?;
+    tracing::info!(clients = %app.address, operators = %app.admin_address,
+        gossip = ?app.gossip_address, node = %app.seat.me, "serving");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    tracing::info!("draining");
+    app.shutdown().await;
+    Ok(())
+}
+
+async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), (u8, String)> {
+    let failed = |error: std::io::Error| (UNAVAILABLE, format!("{listen}: {error}"));
+    let listener = tokio::net::TcpListener::bind(listen).await.map_err(failed)?;
+    tracing::info!(address = %listener.local_addr().map_err(failed)?, name, "mock model server");
+    tokio::select! {
+        served = mock::serve(listener, Mock::new(name)) => served.map_err(failed),
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line = format!("{line}: {cause}");
+        source = cause.source();
+    }
+    line
+}

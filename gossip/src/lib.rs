@@ -1,1 +1,159 @@
-//! x
+//! What gateway nodes tell each other: votes, steps and overrides, by gossip and by direct push.
+//!
+//! A carrier is one function with channels, [`start`]: *mine* (what this node states) goes in and
+//! *ours* (what the fleet states) comes out, both as whole sets, so that repetition, reordering and
+//! restart are harmless. Membership and repair are chitchat's; what is new is also pushed at once
+//! to all live members, so that the usual flip takes one network round trip.
+//!
+//! # The parts
+//! - `transport`: frames over QUIC with mutual TLS; `tls` makes its configurations, and [`certs`]
+//!   makes certificates for people who have none.
+//! - `vet`: looks at every frame before chitchat's decoder does.
+//! - `records` and `codec`: one statement as text and as bytes; `codec` alone knows bincode.
+//! - `push`: what came directly, until gossip has brought it too.
+//! - `node`: the loop that joins the parts and supervises chitchat.
+//! - [`generation`]: a number that grows with every restart.
+//!
+//! # Invariants
+//! - No data-plane code waits for anything in here.
+//! - A frame from a peer whose certificate the CA did not sign is never looked at.
+//! - Every queue and table has a bound; a full one drops and counts.
+//! - A statement is replaced only by one of the same writer with a greater number.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+pub mod certs;
+mod codec;
+mod error;
+pub mod generation;
+mod node;
+mod push;
+mod records;
+mod stats;
+mod tls;
+mod transport;
+mod vet;
+
+pub use error::GossipError;
+pub use stats::{Reject, Stats};
+
+/// Commands that may wait for the carrier.
+const COMMANDS_MAX: usize = 16;
+
+/// Pushed frames that may wait for the carrier; what is beyond is left to gossip.
+const PUSHES_MAX: usize = 256;
+
+/// What the carrier is told once, at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The fleet: nodes of another fleet are refused in the handshake. 1–128 bytes.
+    pub cluster_id: String,
+    /// This node's name, unique in the fleet; with certificates, the first DNS name in its own.
+    /// 1–253 bytes.
+    pub node_id: String,
+    /// Grows with every restart, see [`generation::next`]. At most 2^53.
+    pub generation: u64,
+    /// The UDP address to bind. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `host:port` at which peers reach this node; resolved at the start and retried until it
+    /// answers. Port 0 stands for the bound port. Not `0.0.0.0`, which is nowhere.
+    pub advertise: String,
+    /// `host:port` names or addresses of peers, resolved again and again. At most 256.
+    pub seeds: Vec<String>,
+    /// The time between two rounds of gossip, at least 10 ms. One second suits up to 200 members.
+    pub gossip_interval: Duration,
+    /// Who may talk to this node.
+    pub tls: Tls,
+    /// Whether news is also sent directly to all live members. What they send is taken anyway.
+    pub push: bool,
+}
+
+/// Who may talk to this node.
+#[derive(Clone, Debug)]
+pub enum Tls {
+    /// Nodes with a certificate of the same CA. All three files are PEM.
+    Files {
+        /// The certificates that sign the nodes' certificates.
+        ca: PathBuf,
+        /// This node's certificate, followed by intermediates if any.
+        cert: PathBuf,
+        /// This node's private key.
+        key: PathBuf,
+    },
+    /// Anybody who reaches the port. Encrypted, but nobody is who it says it is.
+    Insecure,
+}
+
+/// What this node states, as a whole set.
+#[derive(Clone, Debug, Default)]
+pub struct Mine {
+    /// What it says of itself; `None` until it is known.
+    pub card: Option<quorum::Card>,
+    /// What it states about endpoints. At most 4,096 are carried.
+    pub stated: Vec<quorum::Stated>,
+}
+
+/// What the fleet states, as a whole set.
+#[derive(Clone, Debug, Default)]
+pub struct Ours {
+    /// All members that are known, live or not, without this node, by name.
+    pub members: Vec<quorum::Member>,
+    /// How many times the set has been published.
+    pub at: u64,
+}
+
+/// The handle of a running carrier.
+#[derive(Debug)]
+pub struct Carrier {
+    /// The newest set. It is published when something comes in and at every gossip interval.
+    pub ours: watch::Receiver<Ours>,
+    /// What has been counted.
+    pub stats: Arc<Stats>,
+    /// Orders to the carrier.
+    pub commands: mpsc::Sender<Command>,
+    /// The bound UDP address.
+    pub local_addr: SocketAddr,
+}
+
+/// An order to a running carrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Gossip with these `host:port` too, from here on.
+    Join(Vec<String>),
+    /// Read the certificates again at once instead of within half a minute.
+    ReloadCertificates,
+}
+
+/// Binds the UDP socket and returns the handle and the future that carries until `stop` holds
+/// `true` (or its sender is gone). Dropping the future ends everything at once, without a word to
+/// the peers.
+///
+/// A caller that leaves for good sets its card to `Left` in `mine` before it stops: the future
+/// then publishes and pushes `mine` once more and takes at most two seconds to end.
+///
+/// # Errors
+/// If the configuration is out of its bounds, a certificate or key cannot be read or used, or the
+/// address cannot be bound. Nothing runs then.
+pub async fn start(
+    config: Config,
+    mine: watch::Receiver<Mine>,
+    stop: watch::Receiver<bool>,
+) -> Result<(Carrier, impl Future<Output = ()> + Send + use<>), GossipError> {
+    error::check(&config)?;
+    let stats = Arc::new(Stats::default());
+    let (pushes_in, pushes) = mpsc::channel(PUSHES_MAX);
+    let (commands_in, commands) = mpsc::channel(COMMANDS_MAX);
+    let (ours_in, ours) = watch::channel(Ours::default());
+    let net = transport::bind(&config, Arc::clone(&stats), pushes_in)?;
+    let local_addr = net.local_addr();
+    let channels = node::Channels { mine, stop, commands, pushes, ours: ours_in };
+    let node = node::Node::new(config, net, Arc::clone(&stats), channels);
+    let carrier = Carrier { ours, stats, commands: commands_in, local_addr };
+    Ok((carrier, node.run()))
+}

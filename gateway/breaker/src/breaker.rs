@@ -120,8 +120,9 @@ impl Breaker {
 
     /// Says that a request crossed a slow limit while it is still running.
     ///
-    /// It counts once per permit and kind. A permit that said so settles neither as a success nor
-    /// as slow again, but a fault that follows is a fault.
+    /// It counts once per permit: one request that crosses both limits is still one witness. A
+    /// permit that said so settles neither as a success nor as slow again, but a fault that follows
+    /// is a fault.
     pub fn slow(
         &mut self,
         now: Duration,
@@ -129,7 +130,7 @@ impl Breaker {
         kind: SlowKind,
     ) -> Option<Transition> {
         self.advance(now);
-        let is_new = permit.mark_slow(kind);
+        let is_new = permit.mark_slow();
         if let Some(transition) = self.lose_overdue() {
             return Some(transition);
         }
@@ -190,6 +191,11 @@ impl Breaker {
         self.level = self.level_at(self.latest);
         self.held = None;
         Some(self.close(Reason::Released))
+    }
+
+    /// The state as of the last call.
+    pub fn state(&self) -> State {
+        self.phase.state()
     }
 
     /// Whether the fleet has the endpoint out.

@@ -11,7 +11,6 @@
 
 use std::time::Duration;
 
-use crate::SlowKind;
 use crate::rule::HALF_OPEN_REQUESTS_MAX;
 
 /// The terms on which a permit was given.
@@ -33,8 +32,7 @@ pub enum Rung {
 pub struct Permit {
     pub(crate) epoch: u64,
     pub(crate) place: Place,
-    slow_total: bool,
-    slow_first_token: bool,
+    is_slow: bool,
 }
 
 /// A rung with what the breaker needs to find the permit's traces again.
@@ -53,7 +51,7 @@ pub(crate) enum Place {
 
 impl Permit {
     pub(crate) fn new(epoch: u64, place: Place) -> Self {
-        Permit { epoch, place, slow_total: false, slow_first_token: false }
+        Permit { epoch, place, is_slow: false }
     }
 
     /// Says on what terms the permit was given.
@@ -72,16 +70,12 @@ impl Permit {
 
     /// Whether the request crossed a slow limit while it was running.
     pub fn is_slow(&self) -> bool {
-        self.slow_total || self.slow_first_token
+        self.is_slow
     }
 
-    /// Remembers that the request was slow in this way, and says whether that is new.
-    pub(crate) fn mark_slow(&mut self, kind: SlowKind) -> bool {
-        let mark = match kind {
-            SlowKind::Total => &mut self.slow_total,
-            SlowKind::FirstToken => &mut self.slow_first_token,
-        };
-        !std::mem::replace(mark, true)
+    /// Remembers that the request was slow, and says whether that is new.
+    pub(crate) fn mark_slow(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_slow, true)
     }
 }
 
@@ -145,12 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_says_each_kind_of_slow_once() {
+    fn a_permit_says_slow_once() {
         let mut permit = Permit::new(0, Place::Closed);
         assert!(!permit.is_slow());
-        assert!(permit.mark_slow(SlowKind::Total));
-        assert!(!permit.mark_slow(SlowKind::Total));
-        assert!(permit.mark_slow(SlowKind::FirstToken));
+        assert!(permit.mark_slow());
+        assert!(!permit.mark_slow());
         assert!(permit.is_slow());
     }
 }

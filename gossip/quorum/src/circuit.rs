@@ -2,12 +2,19 @@
 //!
 //! Steps of recovery form one total order, (incident, failed probes, stage), and a node keeps the
 //! furthest it has seen. So all nodes that have heard the same steps, in any order and any number of
-//! times, agree; and a steward that comes back late with an old success is outranked by the failed
-//! probe that followed it, while nothing else undoes a closing.
+//! times, know the same furthest one; and a steward that comes back late with an old success is
+//! outranked by the failed probe that followed it. Where a closing was already followed such a
+//! failure does not undo it, since only a majority of votes opens; it makes those votes valid again.
+
+mod order;
+mod vote;
 
 use std::time::Duration;
 
-use crate::statement::{Basis, EndpointKey, Evidence, Forced, NodeId, Override, Stage, Step, Vote};
+pub use order::HeldOverride;
+pub use vote::MyVote;
+
+use crate::statement::{EndpointKey, Forced, NodeId, Stage, Step};
 use crate::steward::{fnv, stir};
 use crate::tally::{INCIDENT_GAP_MAX, Tally};
 
@@ -21,9 +28,6 @@ const JITTER: f64 = 0.2;
 
 /// Doubling stops here; any sensible maximum is reached long before.
 const LEVEL_MAX: u32 = 16;
-
-/// How long a withdrawn vote is stated as withdrawn: longer than gossip needs to reach everyone.
-const WITHDRAWAL_STATED: Duration = Duration::from_secs(60);
 
 /// The knobs of one endpoint's recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,30 +61,6 @@ pub struct Opening {
     pub my_probe: Option<u32>,
 }
 
-/// This node's own vote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MyVote {
-    /// The incident it was cast for.
-    pub incident: u64,
-    /// When the breaker opened, on this node's clock.
-    pub since: Duration,
-    /// Why, in a few words.
-    pub reason: String,
-    /// What this node saw.
-    pub evidence: Evidence,
-    /// When it was withdrawn; `None` while it stands.
-    pub withdrawn: Option<Duration>,
-}
-
-/// An override with the moment it lapses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldOverride {
-    /// What was ordered.
-    pub order: Override,
-    /// When it lapses, on this node's clock.
-    pub until: Option<Duration>,
-}
-
 /// One endpoint as this node knows it through the fleet.
 #[derive(Clone, Debug)]
 pub struct Circuit {
@@ -90,6 +70,8 @@ pub struct Circuit {
     pub(crate) order: Option<HeldOverride>,
     /// The furthest step known, with the moment from which its durations count.
     pub(crate) furthest: Option<(Step, Duration)>,
+    /// When this node's last probe began.
+    probe_begun: Duration,
     /// The largest incident in any plausible statement.
     seen: u64,
     /// When the last incident closed here, and at which level.
@@ -105,6 +87,7 @@ impl Circuit {
             opening: None,
             order: None,
             furthest: None,
+            probe_begun: Duration::ZERO,
             seen: 0,
             last_closed: None,
         }
@@ -132,53 +115,19 @@ impl Circuit {
         is_plausible
     }
 
-    /// Casts this node's first-hand vote, or keeps the one that stands. `others` is the largest
-    /// incident for which another live member's valid vote stands.
-    pub fn cast(&mut self, since: Duration, reason: &str, evidence: Evidence, others: u64) -> bool {
-        // A vote stands, or was ended by a closing that its breaker has not yet followed.
-        let is_cast = |vote: &MyVote| vote.withdrawn.is_none_or(|at| since <= at);
-        if self.mine.as_ref().is_some_and(is_cast) {
-            return false;
-        }
-        let incident = match &self.opening {
-            Some(opening) => opening.incident,
-            None if others > self.closed() => others,
-            None => self.seen.max(self.closed()) + 1,
-        };
-        self.seen = self.seen.max(incident);
-        let reason = reason.to_owned();
-        self.mine = Some(MyVote { incident, since, reason, evidence, withdrawn: None });
-        true
-    }
-
-    /// Withdraws this node's vote. Returns whether one stood.
-    pub fn withdraw(&mut self, now: Duration) -> bool {
-        match &mut self.mine {
-            Some(vote) if vote.withdrawn.is_none() => {
-                vote.withdrawn = Some(now);
-                true
-            }
-            Some(_) | None => false,
-        }
-    }
-
     /// Takes in a step stated `aged` ago. Returns what it changed here.
     pub fn hear_step(&mut self, now: Duration, aged: Duration, step: &Step) -> Change {
         if !self.see(step.incident) {
             return Change::Nothing;
         }
         let stated_at = now.saturating_sub(aged);
-        if let Some((known, since)) = &mut self.furthest {
+        if let Some((known, since)) = &self.furthest {
             if fence(step) < fence(known) {
                 return Change::Nothing;
             }
             if fence(step) == fence(known) {
-                // The same step told again moves nothing, unless it is a probe that was begun anew:
-                // what is merely passed on comes a little later each time, but not this much.
-                let until = stated_at + step.stage.remaining();
-                let begun_anew = *since + known.stage.remaining() + self.recovery.probe_timeout / 2;
-                if matches!(step.stage, Stage::Probing { .. }) && until > begun_anew {
-                    (*known, *since) = (step.clone(), stated_at);
+                if self.is_better_told(known, *since, step, stated_at) {
+                    self.furthest = Some((step.clone(), stated_at));
                     self.follow(step, stated_at);
                 }
                 return Change::Nothing;
@@ -187,6 +136,57 @@ impl Circuit {
         self.furthest = Some((step.clone(), stated_at));
         self.follow(step, stated_at);
         self.settle_mine(now, step)
+    }
+
+    /// Whether `step`, the same as `known`, tells better when its stage ends. What is passed on comes
+    /// late and never early: of two ends of a cool-down the earlier is right. A probe's end moves
+    /// only when the probe was begun anew, by much and with time to go, lest those who pass on that
+    /// a lost probe is over put off for ever whoever would take over.
+    fn is_better_told(
+        &self,
+        known: &Step,
+        since: Duration,
+        step: &Step,
+        stated_at: Duration,
+    ) -> bool {
+        let known_until = since.saturating_add(known.stage.remaining());
+        let until = stated_at.saturating_add(step.stage.remaining());
+        match step.stage {
+            Stage::Waiting { .. } => until < known_until,
+            Stage::Probing { remaining } => {
+                let begun_anew = known_until.saturating_add(self.recovery.probe_timeout / 2);
+                !remaining.is_zero() && until > begun_anew
+            }
+            Stage::Closed => false,
+        }
+    }
+
+    /// Takes a standing opening along to a later number under which others vote in the same incident,
+    /// so that one closing ends it for all. Not while a probe is in flight, whose answer it would
+    /// fence off. `leader` is this node, if it leads.
+    pub(crate) fn renumber(&mut self, now: Duration, incident: u64, leader: Option<&NodeId>) {
+        let Some(opening) = &mut self.opening else { return };
+        let is_probing =
+            opening.my_probe.is_some() || opening.probing_until.is_some_and(|until| now < until);
+        if incident <= opening.incident || is_probing {
+            return;
+        }
+        opening.incident = incident;
+        let remaining = opening.due.saturating_sub(now);
+        if let Some(vote) = self.mine.as_mut().filter(|vote| vote.withdrawn.is_none()) {
+            vote.incident = vote.incident.max(incident);
+        }
+        if let Some(me) = leader {
+            self.take_step(now, me, Stage::Waiting { remaining });
+        }
+    }
+
+    /// Lets a standing opening cool down until `now` at least: an order held it up, and without this
+    /// every rank would be past its turn at once.
+    pub(crate) fn defer(&mut self, now: Duration) {
+        if let Some(opening) = &mut self.opening {
+            opening.due = opening.due.max(now);
+        }
     }
 
     /// Whether nobody has yet taken a step in the standing opening.
@@ -208,10 +208,14 @@ impl Circuit {
         opening.level = step.level;
         match step.stage {
             Stage::Waiting { remaining } => {
-                opening.due = stated_at + remaining;
+                opening.due = stated_at.saturating_add(remaining);
                 opening.probing_until = None;
             }
-            Stage::Probing { remaining } => opening.probing_until = Some(stated_at + remaining),
+            Stage::Probing { remaining } => {
+                // Who hears of a probe only may have missed the cool-down before it: it is over.
+                opening.due = stated_at;
+                opening.probing_until = Some(stated_at.saturating_add(remaining));
+            }
             Stage::Closed => {}
         }
     }
@@ -241,7 +245,9 @@ impl Circuit {
     pub fn open(&mut self, endpoint: &EndpointKey, since: Duration, tally: &Tally) -> Opening {
         let known = self.furthest.as_ref().filter(|(step, _)| step.incident >= tally.incident);
         let level = match self.last_closed {
-            Some((at, level)) if since < at + self.recovery.reset_after => level + 1,
+            Some((at, level)) if since < at.saturating_add(self.recovery.reset_after) => {
+                level.saturating_add(1)
+            }
             Some(_) | None => 0,
         };
         let mut opening = Opening {
@@ -253,7 +259,7 @@ impl Circuit {
             probing_until: None,
             my_probe: None,
         };
-        opening.due = since + self.cool_down(endpoint, &opening);
+        opening.due = since.saturating_add(self.cool_down(endpoint, &opening));
         self.opening = Some(opening.clone());
         if let Some((step, stated_at)) = known.cloned() {
             self.follow(&step, stated_at);
@@ -272,28 +278,34 @@ impl Circuit {
         let unit = (bits >> 11) as f64 / (1_u64 << 53) as f64;
         let grown = self.recovery.base.saturating_mul(1 << opening.level.min(LEVEL_MAX));
         let capped = grown.min(self.recovery.max).as_secs_f64();
-        Duration::from_secs_f64(capped * (1.0 - JITTER + 2.0 * JITTER * unit))
-            .min(self.recovery.max)
+        Duration::try_from_secs_f64(capped * (1.0 - JITTER + 2.0 * JITTER * unit))
+            .map_or(self.recovery.max, |spread| spread.min(self.recovery.max))
     }
 
-    /// Whether the member of this `rank` should probe at `now`.
-    pub fn is_probe_due(&self, now: Duration, rank: u32) -> bool {
+    /// Whether the member of this `rank` should probe at `now`, its turn counted from `awake` at the
+    /// earliest: after a long sleep all ranks would be past their turns.
+    pub fn is_probe_due(&self, now: Duration, rank: u32, awake: Duration) -> bool {
         let Some(opening) = &self.opening else {
             return false;
         };
-        if opening.my_probe.is_some() || self.forced(now) != Forced::Auto {
+        let timeout = self.recovery.probe_timeout;
+        // A probe of this node that was never reported is lost once the next in rank had its turn.
+        let lost_at = self.probe_begun.saturating_add(timeout.saturating_mul(3));
+        let is_mine_in_flight = opening.my_probe.is_some() && now < lost_at;
+        if is_mine_in_flight || self.forced(now) != Forced::Auto {
             return false;
         }
-        let ready = opening.probing_until.map_or(opening.due, |until| until.max(opening.due));
-        now >= ready + self.recovery.probe_timeout.saturating_mul(rank)
+        let ready = opening.due.max(awake).max(opening.probing_until.unwrap_or_default());
+        now >= ready.saturating_add(timeout.saturating_mul(rank))
     }
 
     /// Notes that this node's probe begins. Returns the number it is fenced by.
     pub fn begin_probe(&mut self, now: Duration, me: &NodeId) -> Option<u32> {
         let remaining = self.recovery.probe_timeout;
         let opening = self.opening.as_mut()?;
+        self.probe_begun = now;
         opening.my_probe = Some(opening.failures);
-        opening.probing_until = Some(now + remaining);
+        opening.probing_until = Some(now.saturating_add(remaining));
         let failures = opening.failures;
         self.take_step(now, me, Stage::Probing { remaining });
         Some(failures)
@@ -318,29 +330,37 @@ impl Circuit {
         if (opening.incident, opening.failures) != (incident, failures) {
             return Change::Nothing;
         }
-        opening.probing_until = None;
         match result {
             ProbeResult::Passed => self.close(now, me),
             ProbeResult::Failed => {
-                opening.failures += 1;
-                opening.level = (opening.level + 1).min(LEVEL_MAX);
+                opening.probing_until = None;
+                opening.failures = opening.failures.saturating_add(1);
+                opening.level = opening.level.saturating_add(1).min(LEVEL_MAX);
                 let failed = opening.clone();
                 let remaining = self.cool_down(endpoint, &failed);
                 if let Some(opening) = &mut self.opening {
-                    opening.due = now + remaining;
+                    opening.due = now.saturating_add(remaining);
                 }
                 self.take_step(now, me, Stage::Waiting { remaining });
                 Change::Nothing
             }
             ProbeResult::Inconclusive => {
-                opening.due = now + base;
+                // Another may have taken over meanwhile: its probe is in flight, not this one.
+                if self.furthest.as_ref().is_some_and(|(step, _)| step.steward == *me) {
+                    opening.probing_until = None;
+                    opening.due = now.saturating_add(base);
+                }
                 Change::Nothing
             }
         }
     }
 
-    /// Closes the standing opening by this node's own word.
+    /// Closes the standing opening by this node's own word, and with it every incident spoken of so
+    /// far: votes that were numbered apart are about the same time.
     pub fn close(&mut self, now: Duration, me: &NodeId) -> Change {
+        if let Some(opening) = &mut self.opening {
+            opening.incident = opening.incident.max(self.seen);
+        }
         self.take_step(now, me, Stage::Closed);
         match self.furthest.clone() {
             Some((step, _)) => self.settle_mine(now, &step),
@@ -362,49 +382,6 @@ impl Circuit {
         self.furthest = Some((step, now));
     }
 
-    /// Takes in an operator's order stated `aged` ago. Returns whether it is the newest.
-    pub fn hear_order(&mut self, now: Duration, aged: Duration, order: &Override) -> bool {
-        let is_newer = self.order.as_ref().is_none_or(|held| {
-            (order.stamp, &order.author) > (held.order.stamp, &held.order.author)
-        });
-        if is_newer {
-            let until = order.remaining.map(|remaining| now.saturating_sub(aged) + remaining);
-            self.order = Some(HeldOverride { order: order.clone(), until });
-        }
-        is_newer
-    }
-
-    /// What an operator's order makes of the endpoint at `now`.
-    pub fn forced(&self, now: Duration) -> Forced {
-        match &self.order {
-            Some(held) if held.until.is_none_or(|until| now < until) => held.order.forced,
-            Some(_) | None => Forced::Auto,
-        }
-    }
-
-    /// This node's vote as it would be stated at `now`; a withdrawn one for a while only.
-    pub fn vote_at(&self, now: Duration) -> Option<Vote> {
-        let vote = self.mine.as_ref()?;
-        if vote.withdrawn.is_some_and(|at| now > at + WITHDRAWAL_STATED) {
-            return None;
-        }
-        Some(Vote {
-            incident: vote.incident,
-            basis: Basis::FirstHand,
-            stands: vote.withdrawn.is_none(),
-            reason: vote.reason.clone(),
-            evidence: vote.evidence,
-            age: now.saturating_sub(vote.since),
-        })
-    }
-
-    /// The newest order as it would be stated at `now`.
-    pub fn order_at(&self, now: Duration) -> Option<Override> {
-        let held = self.order.as_ref()?;
-        let remaining = held.until.map(|until| until.saturating_sub(now));
-        Some(Override { remaining, ..held.order.clone() })
-    }
-
     /// The furthest step as it would be stated at `now`.
     pub fn step_at(&self, now: Duration) -> Option<Step> {
         let (step, since) = self.furthest.as_ref()?;
@@ -418,7 +395,7 @@ impl Circuit {
             }
             Stage::Closed => Stage::Closed,
         };
-        Some(Step { stage, age: step.age + passed, ..step.clone() })
+        Some(Step { stage, age: step.age.saturating_add(passed), ..step.clone() })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use crate::circuit::ProbeResult;
 use crate::circuit::{Change, Circuit, Opening, Recovery};
-use crate::electorate::{Electorate, ElectorateRule};
+use crate::electorate::{Electorate, ElectorateRule, newest};
 use crate::statement::{
     EndpointKey, Evidence, Forced, Member, NodeId, Override, Stage, Standing, Stated, Statement,
     Vote,
@@ -110,7 +110,7 @@ impl Council {
             electorate: Electorate::new(me.clone(), rule.electorate.clone()),
             circuits: BTreeMap::new(),
             voices: BTreeMap::new(),
-            observing_until: now + rule.observe,
+            observing_until: now.saturating_add(rule.observe),
             last_step: now,
             forced: BTreeMap::new(),
             pending: Vec::new(),
@@ -133,22 +133,27 @@ impl Council {
 
     /// Takes in the carrier's whole set at `now`; hearing the same set again changes nothing.
     pub fn hear(&mut self, now: Duration, members: &[Member]) {
+        self.wake(now);
         self.electorate.observe(now, members);
-        for member in members.iter().filter(|member| member.id != self.me) {
-            let voice = self.voices.entry(member.id.clone()).or_default();
+        let newest = newest(&self.me, members);
+        for (id, member) in &newest {
+            let voice = self.voices.entry((*id).clone()).or_default();
             if !voice.begin(member.generation) {
                 continue;
             }
             for heard in &member.heard {
-                let is_ours = self.circuits.contains_key(heard.statement.endpoint());
-                if is_ours && voice.take(now, heard) {
-                    note(&mut self.circuits, &mut self.pending, now, &heard.statement);
+                let endpoint = heard.statement.endpoint();
+                let Some(circuit) = self.circuits.get_mut(endpoint) else {
+                    continue;
+                };
+                if voice.take(now, heard) {
+                    let change = note(circuit, now, &heard.statement);
+                    announce(&mut self.pending, endpoint, circuit, change);
                 }
             }
         }
         let electorate = &self.electorate;
-        let is_listed = |id: &NodeId| members.iter().any(|member| member.id == *id);
-        self.voices.retain(|id, _| is_listed(id) || electorate.generation(id).is_some());
+        self.voices.retain(|id, _| newest.contains_key(id) || electorate.generation(id).is_some());
     }
 
     /// States what this node's own breaker says of an endpoint: `Some` while it is open on the
@@ -179,7 +184,8 @@ impl Council {
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return false;
         };
-        let stamp = circuit.order.as_ref().map_or(0, |held| held.order.stamp) + 1;
+        let newest = circuit.order.as_ref().map_or(0, |held| held.order.stamp);
+        let stamp = newest.saturating_add(1);
         let author = self.me.clone();
         let order = Override { forced, stamp, author, remaining, reason: reason.to_owned() };
         circuit.hear_order(now, Duration::ZERO, &order)
@@ -192,8 +198,11 @@ impl Council {
 
     /// Drops a lost member by hand. Returns whether there was such a member.
     pub fn forget(&mut self, id: &NodeId) -> bool {
-        self.voices.remove(id);
-        self.electorate.forget(id)
+        let is_forgotten = self.electorate.forget(id);
+        if is_forgotten {
+            self.voices.remove(id);
+        }
+        is_forgotten
     }
 
     /// Until when this node only observes.
@@ -204,9 +213,7 @@ impl Council {
     /// Draws what follows at `now`. To be called whenever something was heard or stated, and at
     /// least a few times a second, since deadlines pass.
     pub fn step(&mut self, now: Duration) -> Vec<Decision> {
-        if now > self.last_step + PAUSE {
-            self.observing_until = now + self.rule.observe;
-        }
+        self.wake(now);
         self.last_step = self.last_step.max(now);
         let endpoints: Vec<EndpointKey> = self.circuits.keys().cloned().collect();
         for endpoint in &endpoints {
@@ -228,17 +235,13 @@ impl Council {
         fence: (u64, u32),
         result: ProbeResult,
     ) {
-        let result = match result {
-            ProbeResult::Passed if now < self.observing_until || now > self.last_step + PAUSE => {
-                ProbeResult::Inconclusive
-            }
-            ProbeResult::Passed | ProbeResult::Failed | ProbeResult::Inconclusive => result,
-        };
+        let is_stale = now < self.observing_until || self.has_slept(now);
+        let result = if is_stale { ProbeResult::Inconclusive } else { result };
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return;
         };
         let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
-        announce(&mut self.pending, endpoint, fence.0, change);
+        announce(&mut self.pending, endpoint, circuit, change);
     }
 
     /// What this node states at `now`, as a whole set, if anything is new or due for renewal.
@@ -270,7 +273,7 @@ impl Council {
             let (vote, seen_at) = voice.vote(endpoint)?;
             let is_counted = self.electorate.is_live(id)
                 && self.electorate.generation(id) == Some(voice.generation())
-                && now < seen_at + self.rule.vote_ttl;
+                && now < seen_at.saturating_add(self.rule.vote_ttl);
             is_counted.then(|| (id, vote.clone(), seen_at.saturating_sub(vote.age)))
         });
         mine.chain(theirs).filter(|(_, vote, _)| vote.stands)
@@ -288,6 +291,18 @@ impl Council {
         tally(self.electorate.size(), closed, ballots)
     }
 
+    /// Whether this node has not looked for so long that what it holds may be old.
+    fn has_slept(&self, now: Duration) -> bool {
+        now > self.last_step.saturating_add(PAUSE)
+    }
+
+    fn wake(&mut self, now: Duration) {
+        if self.has_slept(now) {
+            self.observing_until = now.saturating_add(self.rule.observe);
+            self.electorate.wake(now);
+        }
+    }
+
     fn largest_standing(&self, now: Duration, endpoint: &EndpointKey) -> u64 {
         let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
         self.standing_votes(now, endpoint)
@@ -297,20 +312,25 @@ impl Council {
             .unwrap_or(0)
     }
 
-    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to ask:
+    /// Opens the endpoint for the fleet if a majority says so; one that is open goes along to a later
+    /// number under which others vote in the same incident. A fleet of one has no majority to ask:
     /// its own breaker says it all.
     fn flip(&mut self, now: Duration, endpoint: &EndpointKey) {
         let electorate = self.electorate.size();
-        let is_open = self.circuits.get(endpoint).is_none_or(|circuit| circuit.opening.is_some());
-        if is_open || electorate < 2 {
+        let count = self.count(now, endpoint);
+        let leads = self.rank(endpoint) == Some(0);
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+            return;
+        };
+        if circuit.opening.is_some() {
+            circuit.renumber(now, count.incident, leads.then_some(&self.me));
             return;
         }
-        let count = self.count(now, endpoint);
-        if !count.is_open() {
+        if !count.is_open() || electorate < 2 {
             return;
         }
         // The flip is as old as the vote that made the majority.
-        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
+        let closed = circuit.closed();
         let mut since: Vec<Duration> = self
             .standing_votes(now, endpoint)
             .filter(|(_, vote, _)| is_valid(vote.incident, closed))
@@ -318,12 +338,11 @@ impl Council {
             .collect();
         since.sort_unstable();
         let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
-        let rank = self.rank(endpoint);
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return;
         };
         let opening = circuit.open(endpoint, decided, &count);
-        if rank == Some(0) && circuit.is_unled() {
+        if leads && circuit.is_unled() {
             let remaining = opening.due.saturating_sub(now);
             circuit.take_step(now, &self.me, Stage::Waiting { remaining });
         }
@@ -340,10 +359,10 @@ impl Council {
         let Some(opening) = circuit.opening.clone() else {
             return;
         };
-        if now >= opening.since + self.rule.max_open {
+        if now >= opening.since.saturating_add(self.rule.max_open) {
             let change = circuit.close(now, &self.me);
-            announce(&mut self.pending, endpoint, opening.incident, change);
-        } else if rank.is_some_and(|rank| circuit.is_probe_due(now, rank))
+            announce(&mut self.pending, endpoint, circuit, change);
+        } else if rank.is_some_and(|rank| circuit.is_probe_due(now, rank, self.observing_until))
             && let Some(failures) = circuit.begin_probe(now, &self.me)
         {
             let fence = (opening.incident, failures);
@@ -356,46 +375,44 @@ impl Council {
     }
 
     fn note_order(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let Some(circuit) = self.circuits.get(endpoint) else {
+        let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return;
         };
         let forced = circuit.forced(now);
         let known = self.forced.insert(endpoint.clone(), forced).unwrap_or(Forced::Auto);
         if known != forced {
+            circuit.defer(now);
             self.pending.push(Decision::Forced { endpoint: endpoint.clone(), forced });
         }
     }
 }
 
-/// Takes a statement just heard into its circuit.
-fn note(
-    circuits: &mut BTreeMap<EndpointKey, Circuit>,
-    pending: &mut Vec<Decision>,
-    now: Duration,
-    statement: &Statement,
-) {
-    let Some(circuit) = circuits.get_mut(statement.endpoint()) else {
-        return;
-    };
+/// Takes a statement just heard into its circuit. Returns what a step changed.
+fn note(circuit: &mut Circuit, now: Duration, statement: &Statement) -> Change {
     match statement {
         Statement::Vote(_, vote) => {
             circuit.see(vote.incident);
+            Change::Nothing
         }
-        Statement::Step(endpoint, step) => {
-            let change = circuit.hear_step(now, Duration::ZERO, step);
-            announce(pending, endpoint, step.incident, change);
-        }
+        Statement::Step(_, step) => circuit.hear_step(now, Duration::ZERO, step),
         Statement::Override(_, order) => {
             circuit.hear_order(now, Duration::ZERO, order);
+            Change::Nothing
         }
     }
 }
 
-fn announce(pending: &mut Vec<Decision>, endpoint: &EndpointKey, incident: u64, change: Change) {
+/// Tells the caller what changed in a circuit.
+fn announce(
+    pending: &mut Vec<Decision>,
+    endpoint: &EndpointKey,
+    circuit: &Circuit,
+    change: Change,
+) {
     match change {
         Change::Nothing => {}
         Change::Closed { was_open } => {
-            let endpoint = endpoint.clone();
+            let (endpoint, incident) = (endpoint.clone(), circuit.closed());
             pending.push(Decision::Closed { endpoint, incident, was_open });
         }
     }

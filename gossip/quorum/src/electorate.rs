@@ -2,7 +2,12 @@
 //!
 //! The list is kept by this rule and not by the failure detector, which forgets: a member counts
 //! until it left in good order, was forgotten by hand, or has been lost for the grace *while a
-//! majority of the electorate was live*. So a minority can never shrink itself into a majority.
+//! majority of the electorate was live*. So a minority can never shrink itself into a majority. A dead
+//! member that others still list counts for a node that never met it: else a node that restarts
+//! within a minority would believe that minority to be the fleet.
+//!
+//! Invariants: the same lists in any order of their entries give the same electorate; who has left
+//! comes back as a new generation only; who was dropped comes back by being seen alive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,6 +33,17 @@ pub struct Electorate {
     rule: ElectorateRule,
     me: NodeId,
     seats: BTreeMap<NodeId, Seat>,
+    /// Who no longer counts, for as long as the carrier goes on listing the name.
+    gone: BTreeMap<NodeId, Gone>,
+    /// Since when a majority has been live without a break; `None` while it is not.
+    majority_since: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    generation: u64,
+    /// Whether it left in good order, which is final for a generation.
+    has_left: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,66 +67,98 @@ impl Electorate {
     /// An electorate of one: this node.
     pub fn new(me: NodeId, rule: ElectorateRule) -> Self {
         let seat = Seat { generation: 0, standing: Standing::Serving, lost_since: None };
-        Self { rule, seats: BTreeMap::from([(me.clone(), seat)]), me }
+        let seats = BTreeMap::from([(me.clone(), seat)]);
+        Self { rule, me, seats, gone: BTreeMap::new(), majority_since: None }
     }
 
     /// Takes in the carrier's whole member list at `now` and drops who no longer counts.
     pub fn observe(&mut self, now: Duration, members: &[Member]) {
-        for member in members {
-            if member.id != self.me {
-                self.seat(now, member);
-            }
+        let newest = newest(&self.me, members);
+        for member in newest.values() {
+            self.seat(now, member);
         }
-        let listed = |id: &NodeId| members.iter().any(|m| m.id == *id && m.is_live);
         for (id, seat) in &mut self.seats {
-            if *id != self.me && seat.lost_since.is_none() && !listed(id) {
+            let is_live = newest
+                .get(id)
+                .is_some_and(|member| member.is_live && member.generation == seat.generation);
+            if *id != self.me && seat.lost_since.is_none() && !is_live {
                 seat.lost_since = Some(now);
             }
         }
+        self.gone.retain(|id, _| newest.contains_key(id));
         self.expire(now);
     }
 
     fn seat(&mut self, now: Duration, member: &Member) {
         let standing = member.card.as_ref().map_or(Standing::Serving, |card| card.standing);
         let known = self.seats.get(&member.id).copied();
-        if known.is_some_and(|seat| member.generation < seat.generation) {
+        if known.is_some_and(|seat| member.generation < seat.generation) || self.is_barred(member) {
             return;
         }
-        let returns = known.is_none_or(|seat| member.generation > seat.generation);
         if standing == Standing::Left {
-            self.seats.remove(&member.id);
+            self.drop_out(&member.id, member.generation, true);
             return;
         }
-        // A name enters by being seen alive: a dead one that was forgotten stays forgotten.
-        if known.is_none() && (!member.is_live || self.seats.len() >= MEMBERS_MAX) {
+        if known.is_none() && self.seats.len() >= MEMBERS_MAX {
             return;
         }
         let lost_since = match (member.is_live, known) {
             (true, _) => None,
-            (false, Some(seat)) if !returns => seat.lost_since.or(Some(now)),
+            (false, Some(seat)) if member.generation == seat.generation => {
+                seat.lost_since.or(Some(now))
+            }
             (false, _) => Some(now),
         };
         let seat = Seat { generation: member.generation, standing, lost_since };
         self.seats.insert(member.id.clone(), seat);
+        self.gone.remove(&member.id);
+    }
+
+    /// Whether the member is one that no longer counts, and not back.
+    fn is_barred(&self, member: &Member) -> bool {
+        self.gone.get(&member.id).is_some_and(|gone| {
+            let is_same = member.generation == gone.generation;
+            member.generation < gone.generation || is_same && (gone.has_left || !member.is_live)
+        })
+    }
+
+    fn drop_out(&mut self, id: &NodeId, generation: u64, has_left: bool) {
+        self.seats.remove(id);
+        self.gone.insert(id.clone(), Gone { generation, has_left });
     }
 
     fn expire(&mut self, now: Duration) {
-        if self.live_count() < quorum_of(self.size()) {
+        if !self.has_quorum() {
+            self.majority_since = None;
             return;
         }
+        let majority_since = *self.majority_since.get_or_insert(now);
         let grace = self.rule.member_grace;
-        self.seats.retain(|_, seat| {
-            seat.lost_since.is_none_or(|since| now.saturating_sub(since) < grace)
-        });
+        let is_over = |since: Duration| now.saturating_sub(since.max(majority_since)) >= grace;
+        let over: Vec<(NodeId, u64)> = self
+            .seats
+            .iter()
+            .filter(|(_, seat)| seat.lost_since.is_some_and(is_over))
+            .map(|(id, seat)| (id.clone(), seat.generation))
+            .collect();
+        for (id, generation) in over {
+            self.drop_out(&id, generation, false);
+        }
+    }
+
+    /// Begins the grace of lost members anew at `now`: this node has not watched for a while, and
+    /// does not know whether a majority was live.
+    pub fn wake(&mut self, now: Duration) {
+        self.majority_since = self.majority_since.map(|_| now);
     }
 
     /// Drops a lost member by hand. Returns whether there was such a member.
     pub fn forget(&mut self, id: &NodeId) -> bool {
-        let is_lost = self.seats.get(id).is_some_and(|seat| seat.lost_since.is_some());
-        if is_lost {
-            self.seats.remove(id);
+        let lost = self.seats.get(id).filter(|seat| seat.lost_since.is_some()).copied();
+        if let Some(seat) = lost {
+            self.drop_out(id, seat.generation, false);
         }
-        is_lost
+        lost.is_some()
     }
 
     /// Says how this node itself takes part.
@@ -163,4 +211,18 @@ impl Electorate {
             (id, presence, seat.standing)
         })
     }
+}
+
+/// The members other than `me`, each in its greatest generation only: what a member was or said
+/// before its restart is void, whatever place it has in the list.
+pub(crate) fn newest<'a>(me: &NodeId, members: &'a [Member]) -> BTreeMap<&'a NodeId, &'a Member> {
+    let mut newest: BTreeMap<&NodeId, &Member> = BTreeMap::new();
+    for member in members.iter().filter(|member| member.id != *me) {
+        let weight = |member: &Member| (member.generation, member.is_live);
+        newest
+            .entry(&member.id)
+            .and_modify(|kept| *kept = if weight(member) > weight(kept) { member } else { kept })
+            .or_insert(member);
+    }
+    newest
 }

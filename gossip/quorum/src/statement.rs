@@ -106,7 +106,7 @@ pub enum Stage {
 }
 
 /// A step of recovery. Steps are ordered by (incident, failures, stage): a later failed probe
-/// outranks an earlier success, and nothing else undoes a closing.
+/// outranks an earlier success, and nothing else outranks a closing within its incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The incident.

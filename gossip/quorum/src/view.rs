@@ -165,10 +165,12 @@ impl Council {
                 && self.electorate.generation(id) == Some(voice.generation());
             let weight = match weigh(vote, closed) {
                 Weight::Counts if !is_present => Weight::VoterLost,
-                Weight::Counts if now >= seen_at + self.rule.vote_ttl => Weight::Lapsed,
+                Weight::Counts if now >= seen_at.saturating_add(self.rule.vote_ttl) => {
+                    Weight::Lapsed
+                }
                 weight => weight,
             };
-            let age = now.saturating_sub(seen_at) + vote.age;
+            let age = now.saturating_sub(seen_at).saturating_add(vote.age);
             Some(VoteView { voter: id.clone(), vote: vote.clone(), age, weight })
         });
         mine.into_iter().chain(theirs).collect()

@@ -89,7 +89,8 @@ impl Said {
             let key = key(&statement);
             let old = self.last.remove(&key);
             let fresh = old.as_ref().is_none_or(|(old, _)| is_news(&old.statement, &statement));
-            let is_due = |at: Duration| is_running(&statement) && now >= at + renew_every;
+            let is_due =
+                |at: Duration| is_running(&statement) && now >= at.saturating_add(renew_every);
             let kept = old.filter(|(_, at)| !fresh && !is_due(*at));
             has_changed |= kept.is_none();
             let said = kept.unwrap_or_else(|| {

@@ -1,0 +1,98 @@
+//! Who may look and who may act: bearer tokens, compared by hash in constant time.
+
+use hyper::StatusCode;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::Reply;
+use crate::config::Secret;
+
+/// What a caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Look and act.
+    Full,
+    /// Look.
+    Read,
+}
+
+/// The hashes of the configured tokens. Without any token everyone may act, which the configuration
+/// allows on a loopback address only.
+pub(super) struct Keys {
+    full: Option<[u8; 32]>,
+    read: Option<[u8; 32]>,
+}
+
+impl Keys {
+    pub(super) fn new(full: Option<&Secret>, read: Option<&Secret>) -> Self {
+        let hash = |secret: &Secret| -> [u8; 32] { Sha256::digest(secret.expose()).into() };
+        Self { full: full.map(hash), read: read.map(hash) }
+    }
+
+    /// The role of a caller, or the refusal. Both hashes are always compared whole, so that the time
+    /// taken says nothing of how close a guess was.
+    pub(super) fn role(&self, headers: &HeaderMap) -> Result<Role, Reply> {
+        if self.full.is_none() && self.read.is_none() {
+            return Ok(Role::Full);
+        }
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let token = match (given.next(), given.next()) {
+            (Some(value), None) => value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default(),
+            _ => b"",
+        };
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        let equals = |key: &Option<[u8; 32]>| {
+            key.as_ref().map_or(Choice::from(0), |key| key.as_slice().ct_eq(hash.as_slice()))
+        };
+        let (is_full, is_read) = (equals(&self.full), equals(&self.read));
+        if bool::from(is_full) {
+            Ok(Role::Full)
+        } else if bool::from(is_read) {
+            Ok(Role::Read)
+        } else {
+            Err(Reply::error(
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "Send the admin token as 'Authorization: Bearer …'.",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    fn keys() -> Keys {
+        let full = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-full");
+        let read = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-read");
+        Keys::new(Some(&full), Some(&read))
+    }
+
+    fn role(values: &[&str]) -> Option<Role> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+        }
+        keys().role(&headers).ok()
+    }
+
+    #[test]
+    fn m04_tokens_that_begin_alike_are_told_apart() {
+        assert_eq!(role(&["Bearer aaaaaaaaaaaaaaaaaaaaaaaa-full"]), Some(Role::Full));
+        assert_eq!(role(&["Bearer aaaaaaaaaaaaaaaaaaaaaaaa-read"]), Some(Role::Read));
+        assert_eq!(role(&["Bearer aaaaaaaaaaaaaaaaaaaaaaaa"]), None);
+    }
+
+    #[test]
+    fn m01_no_empty_wrong_or_doubled_token_is_let_in() {
+        let huge = format!("Bearer {}", "x".repeat(1_000_000));
+        for values in [&[][..], &[""], &["Bearer "], &["Basic abc"], &[huge.as_str()]] {
+            assert_eq!(role(values), None);
+        }
+        let full = "Bearer aaaaaaaaaaaaaaaaaaaaaaaa-full";
+        assert_eq!(role(&[full, full]), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! How the state of the fleet is written down: JSON for programs and people, Prometheus for graphs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use breaker::State;
+use gossip::Reject;
+use hyper::StatusCode;
+use quorum::electorate::Presence;
+use quorum::view::{EndpointView, VoteView};
+use quorum::{EndpointKey, Forced, Standing};
+use serde_json::{Value, json};
+
+use super::{Admin, Reply};
+use crate::clock;
+use crate::fleet::{Endpoint, Pool};
+
+impl Admin {
+    pub(super) fn readiness(&self) -> Reply {
+        let now = clock::now();
+        let council = self.seat.council();
+        let is_draining = self.is_draining.load(Ordering::Relaxed);
+        let observing = council.observing_until().saturating_sub(now);
+        let detail = json!({
+            "ready": !is_draining,
+            "draining": is_draining,
+            "observing_ms": millis(observing),
+            "cluster_can_decide": council.has_quorum(),
+        });
+        let status = if is_draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        Reply::Json(status, detail)
+    }
+
+    pub(super) fn members(&self) -> Value {
+        let now = clock::now();
+        let known = self.seat.members();
+        let my_card = self.seat.card();
+        let views = self.seat.council().members(now);
+        let rows: Vec<Value> = views
+            .iter()
+            .map(|view| {
+                let member = known.iter().find(|member| member.id == view.id);
+                let card = member.and_then(|member| member.card.as_ref());
+                let card = if view.is_me { Some(&my_card) } else { card };
+                let standing = card.map_or(view.standing, |card| card.standing);
+                let (state, lost_for) = match (view.presence, standing) {
+                    (Presence::Lost(period), _) => ("lost", Some(millis(period))),
+                    (Presence::Live, standing) => (standing.as_str(), None),
+                };
+                let generation = if view.is_me { self.seat.generation } else { view.generation };
+                json!({
+                    "id": view.id.as_str(),
+                    "self": view.is_me,
+                    "generation": generation,
+                    "address": member.map(|member| member.address.as_str()),
+                    "state": state,
+                    "lost_for_ms": lost_for,
+                    "version": card.map(|card| card.version.as_str()),
+                    "config_hash": card.map(|card| card.config_hash.as_str()),
+                    "steward_of": view.steward_of,
+                })
+            })
+            .collect();
+        json!({ "members": rows })
+    }
+
+    pub(super) fn cluster(&self) -> Value {
+        let now = clock::now();
+        let council = self.seat.council();
+        json!({
+            "node": self.seat.me.as_str(),
+            "backend": if self.gossip.is_some() { "gossip" } else { "none" },
+            "electorate": council.electorate_size(),
+            "quorum": council.quorum(),
+            "live": council.live_count(),
+            "can_decide": council.has_quorum() && council.electorate_size() > 1,
+            "observing_ms": millis(council.observing_until().saturating_sub(now)),
+            "gossip": self.gossip.as_ref().map(|stats| {
+                let counts = gossip_counts(stats);
+                let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
+                counts.collect::<serde_json::Map<String, Value>>()
+            }),
+        })
+    }
+
+    pub(super) fn endpoints(&self) -> Value {
+        let rows: Vec<Value> = self
+            .seat
+            .fleet()
+            .endpoints()
+            .filter_map(|(_, endpoint)| self.endpoint(&endpoint.key))
+            .collect();
+        json!({ "endpoints": rows })
+    }
+
+    pub(super) fn endpoint(&self, key: &EndpointKey) -> Option<Value> {
+        let now = clock::now();
+        let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
+        let cluster = self.seat.council().endpoint(now, key)?;
+        Some(summary(now, pool, endpoint, &cluster))
+    }
+
+    /// The full why: what is so, who says it, what happens next and when, what happened lately.
+    pub(super) fn explain(&self, key: &EndpointKey) -> Option<Value> {
+        let now = clock::now();
+        let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
+        let cluster = self.seat.council().endpoint(now, key)?;
+        let view = endpoint.view(now);
+        let history: Vec<Value> = self
+            .history
+            .of(key)
+            .iter()
+            .map(|entry| {
+                json!({
+                    "age_ms": millis(now.saturating_sub(entry.at)),
+                    "unix_ms": entry.wall_millis,
+                    "scope": entry.scope,
+                    "what": entry.what,
+                })
+            })
+            .collect();
+        let mut value = summary(now, pool, endpoint, &cluster);
+        let more = json!({
+            "node": self.seat.me.as_str(),
+            "verdict": verdict(now, endpoint, &cluster),
+            "next": next(now, endpoint, &cluster),
+            "evidence": {
+                "streak": view.streak,
+                "requests": view.requests,
+                "faults": view.faults,
+                "successes": view.successes,
+                "slow_pieces": view.slow_pieces,
+                "window_ms": millis(endpoint.config.rule.window),
+            },
+            "history": history,
+        });
+        if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
+            value.extend(more.clone());
+        }
+        Some(value)
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        let now = clock::now();
+        for (_, endpoint) in self.seat.fleet().endpoints() {
+            let Some(cluster) = self.seat.council().endpoint(now, &endpoint.key) else { continue };
+            let name = endpoint.key.as_str();
+            let local = match endpoint.view(now).state {
+                State::Closed => 0.0,
+                State::Open => 1.0,
+                State::HalfOpen => 2.0,
+            };
+            let state = |scope| [("endpoint", name), ("scope", scope)];
+            self.meters.gauge("breaker_state", &state("local")).set(local);
+            let out = if cluster.is_open { 1.0 } else { 0.0 };
+            self.meters.gauge("breaker_state", &state("cluster")).set(out);
+            self.meters.gauge("votes", &[("endpoint", name)]).set(cluster.tally.counted as f64);
+            let in_flight = f64::from(endpoint.in_flight());
+            self.meters.gauge("in_flight", &[("endpoint", name)]).set(in_flight);
+        }
+        for pool in self.seat.fleet().pools() {
+            let all_open = if pool.is_all_open(now) { 1.0 } else { 0.0 };
+            self.meters.gauge("pool_all_open", &[("model", &pool.name)]).set(all_open);
+        }
+        let council = self.seat.council();
+        self.meters.gauge("electorate", &[]).set(council.electorate_size() as f64);
+        self.meters.gauge("quorum_required", &[]).set(council.quorum() as f64);
+        let members = council.members(now);
+        drop(council);
+        for state in ["live", "draining", "left", "lost"] {
+            let of = |presence, standing: Standing| match presence {
+                Presence::Lost(_) => "lost",
+                Presence::Live => standing.as_str(),
+            };
+            let count = members.iter().filter(|m| of(m.presence, m.standing) == state).count();
+            self.meters.gauge("members", &[("state", state)]).set(count as f64);
+        }
+        if let Some(stats) = &self.gossip {
+            for (name, count) in gossip_counts(stats) {
+                self.meters.counter(&format!("gossip_{name}_total"), &[]).absolute(count);
+            }
+            for reason in Reject::ALL {
+                let labels = [("reason", reason.as_str())];
+                self.meters
+                    .counter("gossip_rejects_total", &labels)
+                    .absolute(stats.rejects(reason));
+            }
+            let connections = stats.connections.load(Ordering::Relaxed);
+            self.meters.gauge("gossip_connections", &[]).set(connections as f64);
+        }
+        self.meters.render()
+    }
+}
+
+/// What the carrier has counted, by name.
+fn gossip_counts(stats: &gossip::Stats) -> [(&'static str, u64); 11] {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    [
+        ("rounds", count(&stats.rounds)),
+        ("frames_in", count(&stats.frames_in)),
+        ("frames_out", count(&stats.frames_out)),
+        ("bytes_in", count(&stats.bytes_in)),
+        ("bytes_out", count(&stats.bytes_out)),
+        ("pushes_in", count(&stats.pushes_in)),
+        ("pushes_out", count(&stats.pushes_out)),
+        ("send_queue_drops", count(&stats.send_queue_drops)),
+        ("handshakes_refused", count(&stats.handshakes_refused)),
+        ("unstated", count(&stats.unstated)),
+        ("restarts", count(&stats.restarts)),
+    ]
+}
+
+fn summary(now: Duration, pool: &Pool, endpoint: &Endpoint, cluster: &EndpointView) -> Value {
+    let view = endpoint.view(now);
+    let votes: Vec<Value> = cluster.votes.iter().map(vote).collect();
+    json!({
+        "endpoint": endpoint.key.as_str(),
+        "pool": pool.name,
+        "name": endpoint.config.name,
+        "in_rotation": is_in(now, endpoint, cluster),
+        "forced": cluster.forced.as_str(),
+        "forced_for_ms": cluster.forced_for.map(millis),
+        "forced_by": cluster.order.as_ref().map(|(node, _)| node.as_str()),
+        "forced_reason": cluster.order.as_ref().map(|(_, reason)| reason.as_str()),
+        "local": {
+            "state": view.state.to_string(),
+            "held": view.held,
+            "epoch": view.epoch,
+            "remaining_ms": view.remaining.map(millis),
+            "level": view.level,
+            "reason": view.opened_for.map(|reason| reason.to_string()),
+        },
+        "cluster": {
+            "state": if cluster.is_open { "open" } else { "closed" },
+            "incident": cluster.incident,
+            "open_for_ms": cluster.open_for.map(millis),
+            "due_in_ms": cluster.due_in.map(millis),
+            "level": cluster.level,
+            "step": cluster.step.as_ref().map(|step| json!({
+                "stage": step.stage.as_str(),
+                "failures": step.failures,
+                "by": step.steward.as_str(),
+            })),
+            "steward": cluster.steward.as_ref().map(|node| node.as_str()),
+            "votes_counted": cluster.tally.counted,
+            "quorum": cluster.tally.quorum,
+            "electorate": cluster.electorate,
+        },
+        "votes": votes,
+        "cooling_ms": millis(endpoint.cooling_for(now)),
+        "in_flight": endpoint.in_flight(),
+        "latency_ms": millis(endpoint.latency()),
+    })
+}
+
+fn vote(view: &VoteView) -> Value {
+    json!({
+        "voter": view.voter.as_str(),
+        "weight": view.weight.as_str(),
+        "incident": view.vote.incident,
+        "basis": view.vote.basis.as_str(),
+        "reason": view.vote.reason,
+        "age_ms": millis(view.age),
+        "evidence": {
+            "requests": view.vote.evidence.requests,
+            "faults": f64::from(view.vote.evidence.faults_milli) / 1_000.0,
+            "successes": view.vote.evidence.successes,
+            "slow_pieces": view.vote.evidence.slow_pieces,
+        },
+    })
+}
+
+fn is_in(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> bool {
+    match cluster.forced {
+        Forced::Open => false,
+        Forced::Closed => true,
+        Forced::Auto => {
+            !cluster.is_open
+                && endpoint.view(now).state != State::Open
+                && endpoint.cooling_for(now).is_zero()
+        }
+    }
+}
+
+/// One sentence: what is so, and why.
+fn verdict(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
+    let view = endpoint.view(now);
+    let reason = view.opened_for.map(|reason| reason.to_string()).unwrap_or_default();
+    let tally = &cluster.tally;
+    match (cluster.forced, cluster.is_open, view.state) {
+        (Forced::Open, ..) => "out: an operator forced it open".to_owned(),
+        (Forced::Closed, ..) => "in: an operator forced it closed".to_owned(),
+        (Forced::Auto, true, _) => format!(
+            "out for the whole fleet: incident {}, {} of {} votes stand ({} needed)",
+            cluster.incident, tally.counted, cluster.electorate, tally.quorum
+        ),
+        (Forced::Auto, false, State::Open) => format!(
+            "out on this node only: its breaker opened ({reason}); {} of {} needed votes",
+            tally.counted, tally.quorum
+        ),
+        (Forced::Auto, false, State::HalfOpen) => {
+            "half-open on this node: a few small requests are let through".to_owned()
+        }
+        (Forced::Auto, false, State::Closed) if !endpoint.cooling_for(now).is_zero() => {
+            "left alone for a while: it asked for a pause".to_owned()
+        }
+        (Forced::Auto, false, State::Closed) => "in: nothing is held against it".to_owned(),
+    }
+}
+
+/// One sentence: what happens next, and when.
+fn next(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
+    let view = endpoint.view(now);
+    let steward = cluster.steward.as_ref().map_or("nobody", |node| node.as_str());
+    let probing = cluster.step.as_ref().is_some_and(|step| step.stage.as_str() == "probing");
+    match (cluster.forced, cluster.is_open, view.state) {
+        (Forced::Open | Forced::Closed, ..) => match cluster.forced_for {
+            Some(period) => format!("back to the automatic rule in {} ms", millis(period)),
+            None => "until an operator changes it".to_owned(),
+        },
+        (Forced::Auto, true, _) if probing => format!("{steward} has a probe in flight"),
+        (Forced::Auto, true, _) => format!(
+            "{steward} sends one probe in {} ms",
+            millis(cluster.due_in.unwrap_or_default())
+        ),
+        (Forced::Auto, false, State::Open) => {
+            format!("half-open in {} ms", millis(view.remaining.unwrap_or_default()))
+        }
+        (Forced::Auto, false, State::HalfOpen) => {
+            let wanted = endpoint.config.rule.half_open.successes;
+            format!(
+                "closed after {} more successes",
+                wanted.saturating_sub(view.half_open_successes)
+            )
+        }
+        (Forced::Auto, false, State::Closed) => "nothing".to_owned(),
+    }
+}
+
+fn millis(period: Duration) -> u64 {
+    u64::try_from(period.as_millis()).unwrap_or(u64::MAX)
+}

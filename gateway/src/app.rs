@@ -1,0 +1,232 @@
+//! The whole gateway put together, and taken apart again in good order: the only file that knows
+//! every part.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gossip::{Carrier, Mine, Ours};
+use hyper::header::HeaderValue;
+use quorum::{Card, NodeId, Standing};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::admin::{self, Admin};
+use crate::clock;
+use crate::cluster::{Parts, Seat};
+use crate::config::{ClusterTls, Config};
+use crate::fleet::{Fleet, Happening, Sink};
+use crate::history::{Entry, History};
+use crate::metrics::Meters;
+use crate::proxy::Gate;
+use crate::server::Server;
+use crate::upstream::Upstream;
+
+/// Leaving the fleet waits this long for the last word to go out.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Why a gateway could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The listener for clients.
+    #[error("server.listen {address}: {source}; is the port taken?")]
+    Listen {
+        /// What was to be bound.
+        address: SocketAddr,
+        /// Why it was not.
+        source: io::Error,
+    },
+    /// The listener for operators.
+    #[error("admin.listen {address}: {source}; is the port taken?")]
+    ListenAdmin {
+        /// What was to be bound.
+        address: SocketAddr,
+        /// Why it was not.
+        source: io::Error,
+    },
+    /// The carrier of the cluster.
+    #[error("cluster: {0}")]
+    Gossip(#[from] gossip::GossipError),
+    /// The generation that tells restarts apart.
+    #[error("cluster: no generation: {0}")]
+    Generation(io::Error),
+}
+
+/// A running gateway.
+pub struct App {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where operators connect.
+    pub admin_address: SocketAddr,
+    /// Where it gossips.
+    pub gossip_address: Option<SocketAddr>,
+    /// Its seat in the fleet.
+    pub seat: Arc<Seat>,
+    /// Its endpoints.
+    pub fleet: Arc<Fleet>,
+    server: Server,
+    admin: Arc<Admin>,
+    mine: watch::Receiver<Mine>,
+    stop: watch::Sender<bool>,
+    stop_admin: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    admin_task: JoinHandle<()>,
+    drain: (Duration, Duration),
+}
+
+impl App {
+    /// Starts every part. When it returns, clients and operators can connect.
+    ///
+    /// # Errors
+    /// [`StartError`]: a listener, the carrier or its certificates; nothing is left running.
+    pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let meters = Arc::new(Meters::new());
+        let history = Arc::new(History::default());
+        let wake = Arc::new(Notify::new());
+        let sink = sink(&history, &meters, &wake);
+        let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
+        let connect =
+            config.pools.iter().map(|pool| pool.timeouts.connect).max().unwrap_or_default();
+
+        let (mine_out, mine) = watch::channel(Mine::default());
+        let (stop, stopped) = watch::channel(false);
+        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let generation =
+            gossip::generation::next(None, clock::wall_millis()).map_err(StartError::Generation)?;
+        let (ours, carrier, mut tasks) =
+            carry(config, generation, mine.clone(), stopped.clone()).await?;
+
+        let card = Card {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config_hash: config.hash(),
+            standing: Standing::Serving,
+        };
+        let parts = Parts {
+            fleet: Arc::clone(&fleet),
+            history: Arc::clone(&history),
+            meters: Arc::clone(&meters),
+            wake,
+            probes: Upstream::new(connect),
+        };
+        let me = (NodeId::new(node), generation);
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, parts));
+
+        let admin = Arc::new(Admin::new(config, &seat, &history, &meters, carrier.as_ref()));
+        let bound = admin::bind(config.admin.listen).await;
+        let (listener, admin_address) = bound
+            .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
+        let gate = Arc::new(Gate {
+            fleet: Arc::clone(&fleet),
+            meters,
+            fail_closed: config.fail_closed.clone(),
+            retry: config.retry.clone(),
+            max_body_bytes: config.server.max_body_bytes,
+            body_idle: config.server.body_idle,
+            node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
+        });
+        let server = Server::start(&config.server, connect, &gate)
+            .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
+        tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
+        let (stop_admin, admin_stopped) = watch::channel(false);
+        let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
+        Ok(Self {
+            address: server.address,
+            admin_address,
+            gossip_address: carrier.map(|carrier| carrier.local_addr),
+            seat,
+            fleet,
+            server,
+            admin,
+            mine,
+            stop,
+            stop_admin,
+            tasks,
+            admin_task,
+            drain: (config.server.drain_delay, config.server.drain_timeout),
+        })
+    }
+
+    /// Leaves in good order: not ready at once, out of the electorate at once, new connections still
+    /// served for the drain's delay, streams finished up to its time-out.
+    pub async fn shutdown(mut self) {
+        let (delay, patience) = self.drain;
+        self.admin.drain();
+        self.leave().await;
+        tokio::time::sleep(delay).await;
+        self.server.drain(patience).await;
+        let _ = self.stop_admin.send(true);
+        let _ = self.admin_task.await;
+    }
+
+    /// Ends at once, without a word: as a crash would look to the others.
+    pub async fn abort(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.server.drain(Duration::ZERO).await;
+        self.admin_task.abort();
+    }
+
+    async fn leave(&mut self) {
+        self.seat.stand(Standing::Left);
+        let has_left =
+            |mine: &Mine| mine.card.as_ref().is_some_and(|card| card.standing == Standing::Left);
+        let _ = tokio::time::timeout(LAST_WORD, self.mine.wait_for(has_left)).await;
+        let _ = self.stop.send(true);
+        for task in self.tasks.drain(..) {
+            let _ = tokio::time::timeout(LAST_WORD, task).await;
+        }
+    }
+}
+
+/// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
+async fn carry(
+    config: &Config,
+    generation: u64,
+    mine: watch::Receiver<Mine>,
+    stopped: watch::Receiver<bool>,
+) -> Result<(watch::Receiver<Ours>, Option<Carrier>, Vec<JoinHandle<()>>), StartError> {
+    let Some(cluster) = &config.cluster else {
+        let (_, ours) = watch::channel(Ours::default());
+        return Ok((ours, None, Vec::new()));
+    };
+    let tls = match &cluster.tls {
+        ClusterTls::Files { ca, cert, key } => {
+            gossip::Tls::Files { ca: ca.clone(), cert: cert.clone(), key: key.clone() }
+        }
+        ClusterTls::Insecure => gossip::Tls::Insecure,
+    };
+    let settings = gossip::Config {
+        cluster_id: cluster.id.clone(),
+        node_id: cluster.node_id.clone(),
+        generation,
+        listen: cluster.listen,
+        advertise: cluster.advertise.clone(),
+        seeds: cluster.seeds.clone(),
+        gossip_interval: cluster.gossip_interval,
+        tls,
+        push: true,
+    };
+    let (carrier, running) = gossip::start(settings, mine, stopped).await?;
+    Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))
+}
+
+/// What follows from a breaker's transition outside the breaker: history, counters, a log line, and
+/// the cluster loop looks at once.
+fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sink {
+    let (history, meters, wake) = (Arc::clone(history), Arc::clone(meters), Arc::clone(wake));
+    Arc::new(move |happening: Happening| {
+        let Happening { endpoint, transition } = happening;
+        let (from, to) = (transition.from.to_string(), transition.to.to_string());
+        let reason = transition.reason.to_string();
+        tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
+        let labels =
+            [("endpoint", endpoint.as_str()), ("from", from.as_str()), ("to", to.as_str())];
+        meters.counter("breaker_transitions_total", &labels).increment(1);
+        let what = format!("{from} to {to}: {reason}");
+        let wall_millis = clock::wall_millis();
+        history.note(&endpoint, Entry { at: transition.at, wall_millis, scope: "local", what });
+        wake.notify_one();
+    })
+}

@@ -1,0 +1,20 @@
+//! The only reader of the clock: monotonic time since the process first asked.
+//!
+//! Every rule takes `now` as an argument; whatever runs in the process takes it from here, so that
+//! all parts speak of the same moments.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
+
+/// Time since the process first asked for it. Never runs back.
+pub fn now() -> Duration {
+    ORIGIN.get_or_init(Instant::now).elapsed()
+}
+
+/// The wall clock in milliseconds since 1970, for names and logs only: nothing is decided by it.
+pub fn wall_millis() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+}

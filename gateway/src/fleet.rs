@@ -1,0 +1,95 @@
+//! All pools and endpoints of this node with their breakers: which endpoint takes this request?
+//!
+//! The fleet knows neither the runtime nor HTTP. It joins three judges: the endpoint's own breaker,
+//! the verdict of the cluster (held by the breaker), and the operator's order, which outranks both.
+//! Every admission is a guard: dropped without a verdict it settles as neutral and frees its slot.
+
+mod choice;
+mod endpoint;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use quorum::EndpointKey;
+
+pub use choice::{Tried, Unavailable};
+pub use endpoint::{Admission, Endpoint, Happening, Sink};
+
+use crate::config::{self, OnAllOpen, Timeouts};
+use crate::metrics::{Meters, PoolMeters};
+
+/// The endpoints that serve one model.
+pub struct Pool {
+    /// The model's name, which is also the pool's.
+    pub name: String,
+    /// Other names under which clients may ask for it.
+    pub aliases: Vec<String>,
+    /// What to do when every endpoint is presumed dead.
+    pub on_all_open: OnAllOpen,
+    /// How long to wait for what.
+    pub timeouts: Timeouts,
+    /// The synthetic probe.
+    pub probe: config::Probe,
+    /// The endpoints, at least one.
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// What is counted per pool.
+    pub meters: PoolMeters,
+}
+
+/// All pools of this node.
+pub struct Fleet {
+    pools: Vec<Arc<Pool>>,
+    by_model: HashMap<String, usize>,
+    by_key: HashMap<EndpointKey, (usize, usize)>,
+}
+
+impl Fleet {
+    /// Builds the pools of a checked configuration; `sink` hears of every transition.
+    pub fn new(pools: &[config::Pool], meters: &Meters, sink: &Sink) -> Self {
+        let mut fleet =
+            Self { pools: Vec::new(), by_model: HashMap::new(), by_key: HashMap::new() };
+        for (pool_index, pool) in pools.iter().enumerate() {
+            for name in std::iter::once(&pool.name).chain(&pool.aliases) {
+                fleet.by_model.insert(name.clone(), pool_index);
+            }
+            let mut endpoints = Vec::with_capacity(pool.endpoints.len());
+            for (index, endpoint) in pool.endpoints.iter().enumerate() {
+                let key = EndpointKey::new(&format!("{}/{}", pool.name, endpoint.name));
+                fleet.by_key.insert(key.clone(), (pool_index, index));
+                endpoints.push(Arc::new(Endpoint::new(key, index, endpoint, meters, sink)));
+            }
+            fleet.pools.push(Arc::new(Pool {
+                name: pool.name.clone(),
+                aliases: pool.aliases.clone(),
+                on_all_open: pool.on_all_open,
+                timeouts: pool.timeouts.clone(),
+                probe: pool.probe.clone(),
+                endpoints,
+                meters: meters.pool(&pool.name),
+            }));
+        }
+        fleet
+    }
+
+    /// The pool that serves `model`, by its name or an alias.
+    pub fn pool(&self, model: &str) -> Option<&Arc<Pool>> {
+        self.by_model.get(model).and_then(|index| self.pools.get(*index))
+    }
+
+    /// All pools, in the order of the configuration.
+    pub fn pools(&self) -> &[Arc<Pool>] {
+        &self.pools
+    }
+
+    /// An endpoint with its pool, by key.
+    pub fn endpoint(&self, key: &EndpointKey) -> Option<(&Arc<Pool>, &Arc<Endpoint>)> {
+        let (pool, endpoint) = self.by_key.get(key)?;
+        let pool = self.pools.get(*pool)?;
+        Some((pool, pool.endpoints.get(*endpoint)?))
+    }
+
+    /// All endpoints, with their pools.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&Arc<Pool>, &Arc<Endpoint>)> {
+        self.pools.iter().flat_map(|pool| pool.endpoints.iter().map(move |one| (pool, one)))
+    }
+}

@@ -1,0 +1,21 @@
+//! The gateway: HTTP in, HTTP out, and a fleet that decides together which endpoint is out.
+//!
+//! Each file's first line is its line in the map; the README has the whole map, the life of a
+//! request and the life of an opening. Inside, only [`app`] knows every part, [`fleet`] knows neither
+//! the runtime nor HTTP, only [`clock`] reads the clock, only [`config`] knows YAML, and only
+//! [`error`] knows the OpenAI error body.
+
+pub mod admin;
+pub mod app;
+pub mod clock;
+pub mod cluster;
+pub mod config;
+pub mod demo;
+pub mod error;
+pub mod fleet;
+pub mod history;
+pub mod metrics;
+pub mod mock;
+pub mod proxy;
+pub mod server;
+pub mod upstream;

@@ -1,0 +1,360 @@
+//! One attempt at one endpoint, up to the point of no return: the first content for the client.
+//!
+//! Until then everything is held back, so that any failure, an error event in a stream included, can
+//! be tried elsewhere without the client noticing. The attempt is slow at the instant it crosses a
+//! slow limit, while it still runs; the evidence is given then and there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use breaker::{Cause, Outcome, SlowKind};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::http::response::Parts;
+use hyper::{Response, StatusCode};
+use tokio::time::Instant;
+
+use super::admission::{Call, Route};
+use super::sse::{self, Meaning, Plain, Reader};
+use crate::clock;
+use crate::error::ApiError;
+use crate::fleet::{Admission, Pool};
+use crate::upstream::{self, Upstream};
+
+/// What is held of a stream before its first content; more than this is passed on as it is.
+const HELD_BYTES_MAX: usize = 64 * 1024;
+/// What is held of a plain answer to look at it; a longer one is passed on unseen.
+const PLAIN_BYTES_MAX: usize = 1024 * 1024;
+/// An endpoint that answers 429 without saying for how long is left alone for this long.
+const COOL_DEFAULT: Duration = Duration::from_secs(5);
+/// An endpoint that refuses our credential is left alone for this long.
+const COOL_CREDENTIAL: Duration = Duration::from_secs(30);
+
+/// An answer past the point of no return.
+pub(super) struct Answer {
+    /// The upstream's status.
+    pub(super) status: StatusCode,
+    /// The headers that the caller may see.
+    pub(super) headers: HeaderMap,
+    /// What was held back.
+    pub(super) held: Vec<Bytes>,
+    /// What is still to come.
+    pub(super) rest: Rest,
+}
+
+/// What is still to come of an answer; the guard is settled at its last byte.
+pub(super) enum Rest {
+    /// Nothing: the answer is whole, and settled.
+    Nothing,
+    /// The remainder of a stream of events.
+    Events(Incoming, Admission),
+    /// The remainder of a long plain answer.
+    Bytes(Incoming, Admission),
+}
+
+/// An attempt that gave no answer.
+pub(super) struct Failure {
+    /// What to tell the client if this was the last attempt.
+    pub(super) error: ApiError,
+    /// Whether another endpoint may be tried.
+    pub(super) may_failover: bool,
+}
+
+/// The moments at which something follows for an attempt.
+struct Limits {
+    slow_total: Instant,
+    slow_first_token: Option<Instant>,
+    /// By when the whole answer must be there.
+    deadline: Instant,
+}
+
+/// What ended a wait.
+enum Waited<T> {
+    Ready(T),
+    TimedOut,
+}
+
+/// Sends `call` to the admitted endpoint and waits for its first content.
+///
+/// # Errors
+/// [`Failure`], with the admission settled.
+pub(super) async fn run(
+    upstream: &Upstream,
+    pool: &Pool,
+    call: &Call,
+    caller: (&HeaderValue, &HeaderMap),
+    deadline: Instant,
+    mut admission: Admission,
+) -> Result<Answer, Failure> {
+    let endpoint = admission.endpoint().clone();
+    let started = Instant::now();
+    let rule = &endpoint.config.rule.slow;
+    let mut limits = Limits {
+        slow_total: started + rule.total,
+        slow_first_token: rule.first_token.map(|limit| started + limit),
+        deadline,
+    };
+    let body = call.body_for(endpoint.config.upstream_model.as_deref());
+    let Some(request) = upstream::request(&endpoint.config, call.route.path(), caller, body) else {
+        return Err(unavailable(admission, Cause::Other));
+    };
+    let first_byte = (started + pool.timeouts.first_byte).min(deadline);
+    let sent = limits.wait(&mut admission, first_byte, upstream.send(request)).await;
+    let response = match sent {
+        Waited::TimedOut => return Err(timed_out(admission)),
+        Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
+        Waited::Ready(Ok(response)) => response,
+    };
+    if !response.status().is_success() {
+        return refused(admission, response, deadline).await;
+    }
+    let first_token = pool.timeouts.first_token.unwrap_or(pool.timeouts.first_byte);
+    let first_token = (started + first_token).max(first_byte).min(deadline);
+    if is_event_stream(&response) {
+        stream(&mut limits, admission, response, first_token).await
+    } else {
+        plain(&mut limits, admission, response, call).await
+    }
+}
+
+impl Limits {
+    /// Waits for `future` until `until`, giving slow evidence when its moment passes.
+    async fn wait<T>(
+        &mut self,
+        admission: &mut Admission,
+        until: Instant,
+        future: impl Future<Output = T>,
+    ) -> Waited<T> {
+        let mut future: Pin<&mut _> = std::pin::pin!(future);
+        loop {
+            let slow = self.slow_first_token.unwrap_or(self.slow_total).min(self.slow_total);
+            let next = slow.min(until);
+            match tokio::time::timeout_at(next, future.as_mut()).await {
+                Ok(value) => return Waited::Ready(value),
+                // Where both limits are the same, the evidence comes first.
+                Err(_) if self.slow_first_token.is_some_and(|limit| limit <= next) => {
+                    self.slow_first_token = None;
+                    admission.slow(clock::now(), SlowKind::FirstToken);
+                }
+                Err(_) if self.slow_total <= next => {
+                    self.slow_total = until + Duration::from_secs(1);
+                    admission.slow(clock::now(), SlowKind::Total);
+                }
+                Err(_) => return Waited::TimedOut,
+            }
+        }
+    }
+}
+
+/// Holds a stream until its first content.
+async fn stream(
+    limits: &mut Limits,
+    mut admission: Admission,
+    response: Response<Incoming>,
+    first_token: Instant,
+) -> Result<Answer, Failure> {
+    let (head, mut rest) = response.into_parts();
+    let mut reader = Reader::default();
+    let mut held = Vec::new();
+    let mut held_bytes = 0;
+    loop {
+        let data = match limits.wait(&mut admission, first_token, rest.frame()).await {
+            Waited::TimedOut => return Err(timed_out(admission)),
+            Waited::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_) => continue,
+            },
+            Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
+            Waited::Ready(None) => return Err(malformed(admission, Cause::Cut)),
+        };
+        let mut meanings = Vec::new();
+        reader.read(&data, |meaning, _| meanings.push(meaning));
+        held_bytes += data.len();
+        held.push(data);
+        let decisive = meanings.iter().find(|meaning| **meaning != Meaning::Preamble);
+        let is_committed = match decisive {
+            Some(Meaning::Error(status)) => return Err(embedded(admission, *status)),
+            Some(Meaning::Done) => return Err(malformed(admission, Cause::Malformed)),
+            Some(Meaning::Content | Meaning::Finish) => true,
+            Some(Meaning::Preamble) | None => held_bytes > HELD_BYTES_MAX,
+        };
+        if is_committed {
+            // The relay reads what was held once more, so that one place alone knows where events end.
+            return Ok(answer(&head, held, Rest::Events(rest, admission)));
+        }
+    }
+}
+
+/// Holds a plain answer until it can be seen to be one.
+async fn plain(
+    limits: &mut Limits,
+    mut admission: Admission,
+    response: Response<Incoming>,
+    call: &Call,
+) -> Result<Answer, Failure> {
+    let (head, mut rest) = response.into_parts();
+    let mut held: Vec<Bytes> = Vec::new();
+    let mut held_bytes = 0;
+    let is_whole = loop {
+        match limits.wait(&mut admission, limits.deadline, rest.frame()).await {
+            Waited::TimedOut => return Err(timed_out(admission)),
+            Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
+            Waited::Ready(None) => break true,
+            Waited::Ready(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    held_bytes += data.len();
+                    held.push(data);
+                }
+            }
+        }
+        if held_bytes > PLAIN_BYTES_MAX {
+            break false;
+        }
+    };
+    if is_whole {
+        let body = joined(&held);
+        let wants_choices = matches!(call.route, Route::Chat | Route::Completions);
+        match sse::plain(&body, wants_choices) {
+            Plain::Good => {}
+            Plain::Error(status) => return Err(embedded(admission, status)),
+            Plain::Malformed => return Err(malformed(admission, Cause::Malformed)),
+        }
+        admission.settle(clock::now(), Outcome::Success);
+        return Ok(answer(&head, vec![body], Rest::Nothing));
+    }
+    Ok(answer(&head, held, Rest::Bytes(rest, admission)))
+}
+
+fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest) -> Answer {
+    Answer { status: head.status, headers: upstream::headers_back(&head.headers), held, rest }
+}
+
+fn joined(parts: &[Bytes]) -> Bytes {
+    match parts {
+        [] => Bytes::new(),
+        [whole] => whole.clone(),
+        parts => Bytes::from(parts.concat()),
+    }
+}
+
+/// A status that is no success: whose fault it is, and whether another endpoint may help.
+async fn refused(
+    admission: Admission,
+    response: Response<Incoming>,
+    deadline: Instant,
+) -> Result<Answer, Failure> {
+    let status = response.status();
+    let now = clock::now();
+    let asked = upstream::retry_after(response.headers());
+    match status.as_u16() {
+        429 => {
+            admission.endpoint().cool(now, asked.unwrap_or(COOL_DEFAULT));
+            admission.settle(now, Outcome::Neutral);
+            let message = "Every endpoint of this model is at its rate limit.";
+            let error = ApiError::new(status, "rate_limit_exceeded", message)
+                .retry_after(asked.unwrap_or(COOL_DEFAULT));
+            Err(Failure { error, may_failover: true })
+        }
+        401 | 403 => {
+            tracing::error!(endpoint = %admission.endpoint().key, status = status.as_u16(),
+                "the endpoint refuses our credential");
+            admission.endpoint().cool(now, COOL_CREDENTIAL);
+            admission.settle(now, Outcome::Neutral);
+            let message = "The model refused the gateway's credential.";
+            let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
+            Err(Failure { error, may_failover: true })
+        }
+        400..=499 => passed_on(admission, response, deadline).await,
+        300..=399 => {
+            let message = "The model answered with a redirect, which is not followed.";
+            let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_redirect", message);
+            Err(faulty(admission, Cause::Status(status.as_u16()), error))
+        }
+        code => {
+            if let (503 | 529, Some(asked)) = (code, asked) {
+                admission.endpoint().cool(now, asked);
+            }
+            let mut error = ApiError::upstream_error(status);
+            error.retry_after = asked;
+            Err(faulty(admission, Cause::Status(code), error))
+        }
+    }
+}
+
+/// An answer that is the client's own fault goes back as it is.
+async fn passed_on(
+    admission: Admission,
+    response: Response<Incoming>,
+    deadline: Instant,
+) -> Result<Answer, Failure> {
+    let (head, body) = response.into_parts();
+    let body = http_body_util::Limited::new(body, PLAIN_BYTES_MAX).collect();
+    match tokio::time::timeout_at(deadline, body).await {
+        Ok(Ok(body)) => {
+            admission.settle(clock::now(), Outcome::Neutral);
+            Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing))
+        }
+        Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
+        Err(_) => Err(timed_out(admission)),
+    }
+}
+
+fn is_event_stream(response: &Response<Incoming>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+}
+
+fn faulty(admission: Admission, cause: Cause, error: ApiError) -> Failure {
+    admission.settle(clock::now(), Outcome::Fault { weight: 1.0, cause });
+    Failure { error, may_failover: true }
+}
+
+fn unavailable(admission: Admission, cause: Cause) -> Failure {
+    faulty(admission, cause, ApiError::upstream_unavailable())
+}
+
+/// A limit of time has passed. A request that was already evidence of slowness is no fault besides:
+/// a burst that times out together must stay one piece of evidence.
+fn timed_out(admission: Admission) -> Failure {
+    let outcome = if admission.is_slow() {
+        Outcome::Slow(SlowKind::Total)
+    } else {
+        Outcome::Fault { weight: 1.0, cause: Cause::Timeout }
+    };
+    admission.settle(clock::now(), outcome);
+    Failure { error: ApiError::upstream_timeout(), may_failover: true }
+}
+
+fn malformed(admission: Admission, cause: Cause) -> Failure {
+    let message = "The model's answer was not one.";
+    faulty(admission, cause, ApiError::new(StatusCode::BAD_GATEWAY, "upstream_error", message))
+}
+
+/// The connection failed before the response head.
+fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Failure {
+    let cause = if error.is_connect() { Cause::Refused } else { Cause::Cut };
+    unavailable(admission, cause)
+}
+
+/// An error inside a 200 counts as the status that it speaks of.
+fn embedded(admission: Admission, status: Option<u16>) -> Failure {
+    let now = clock::now();
+    let code = status.and_then(|status| StatusCode::from_u16(status).ok());
+    match code {
+        Some(code) if code == StatusCode::TOO_MANY_REQUESTS => {
+            admission.endpoint().cool(now, COOL_DEFAULT);
+            admission.settle(now, Outcome::Neutral);
+            let message = "Every endpoint of this model is at its rate limit.";
+            let error = ApiError::new(code, "rate_limit_exceeded", message);
+            Failure { error: error.retry_after(COOL_DEFAULT), may_failover: true }
+        }
+        Some(code) if code.is_client_error() => {
+            admission.settle(now, Outcome::Neutral);
+            Failure { error: ApiError::upstream_error(code), may_failover: true }
+        }
+        Some(_) | None => malformed(admission, Cause::Malformed),
+    }
+}

@@ -1,0 +1,90 @@
+//! One line a request: who asked for what, where it went, how it ended; never a prompt or a key.
+
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
+
+use super::relay::End;
+
+/// The status that stands for a client that left.
+const CLIENT_LEFT: u16 = 499;
+
+/// The access log's line of one request, written when it ends: if nobody says how, the client left.
+pub(super) struct Line {
+    request_id: HeaderValue,
+    agent_id: Option<HeaderValue>,
+    started: Instant,
+    /// The pool's name; empty until the model is known.
+    pub(super) model: String,
+    /// The endpoint that answered.
+    pub(super) endpoint: String,
+    /// The status that the upstream gave; 0: none.
+    pub(super) upstream_status: u16,
+    /// How many endpoints were tried.
+    pub(super) attempts: u32,
+    /// Why the request was refused; empty: it was not.
+    pub(super) blocked_reason: &'static str,
+    /// Time to the first content.
+    pub(super) first_token: Option<Duration>,
+    is_written: bool,
+}
+
+impl Line {
+    /// The line of a request that has just come.
+    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap) -> Self {
+        Self {
+            request_id: request_id.clone(),
+            agent_id: headers.get("x-agent-id").cloned(),
+            started: Instant::now(),
+            model: String::new(),
+            endpoint: String::new(),
+            upstream_status: 0,
+            attempts: 0,
+            blocked_reason: "",
+            first_token: None,
+            is_written: false,
+        }
+    }
+
+    /// Writes the line for an answer with this status.
+    pub(super) fn close(mut self, status: u16) {
+        self.write(status, "complete");
+    }
+
+    /// Writes the line for an answer that began with this status and ended so.
+    pub(super) fn end(mut self, status: u16, end: End) {
+        match end {
+            End::Complete => self.write(status, "complete"),
+            End::Interrupted => self.write(status, "interrupted"),
+            End::ClientLeft => self.write(CLIENT_LEFT, "client_left"),
+        }
+    }
+
+    fn write(&mut self, status: u16, end: &'static str) {
+        self.is_written = true;
+        let millis = |period: Duration| u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            target: "access",
+            request_id = ?self.request_id,
+            agent_id = ?self.agent_id,
+            model = %self.model,
+            endpoint = %self.endpoint,
+            upstream_status = self.upstream_status,
+            proxy_status = status,
+            latency_ms = millis(self.started.elapsed()),
+            first_token_ms = self.first_token.map(millis),
+            attempts = self.attempts,
+            blocked_reason = self.blocked_reason,
+            end,
+        );
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.is_written {
+            self.write(CLIENT_LEFT, "client_left");
+        }
+    }
+}

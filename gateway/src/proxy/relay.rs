@@ -1,0 +1,341 @@
+//! Passes a stream on, event by event and byte for byte, and knows how it ended.
+//!
+//! Only whole events are passed on: the tail of an event waits for its end (bounded), so that a
+//! stream that breaks can still be ended by one well-formed error event. The body is polled by the
+//! client's own connection, with no task and no queue between: back-pressure reaches the upstream,
+//! and a client that leaves drops the body, which closes the upstream connection.
+//!
+//! Invariants: after the error event nothing follows and the end is unclean; `[DONE]` is only ever
+//! the upstream's own; the guard is settled exactly once, by how the stream ended.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use breaker::{Cause, Outcome, SlowKind};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use super::sse::{Meaning, Reader};
+use crate::clock;
+use crate::error;
+use crate::fleet::Admission;
+
+/// A tail without an event's end is passed on at this size rather than held.
+const TAIL_BYTES_MAX: usize = 256 * 1024;
+/// An upstream that has said `[DONE]` gets this long to end its body, so that the connection can be
+/// used again.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long the relay waits for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Between two events with content.
+    pub(super) idle: Duration,
+    /// When the whole answer must be there.
+    pub(super) deadline: Instant,
+    /// When the request becomes slow.
+    pub(super) slow_at: Instant,
+}
+
+/// How a relay ended, for the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Complete.
+    Complete,
+    /// The upstream broke it off or fell silent.
+    Interrupted,
+    /// The client left.
+    ClientLeft,
+}
+
+/// Hears how a relay ended.
+pub(super) type OnEnd = Box<dyn FnOnce(End) + Send + Sync>;
+
+/// A response body that relays an upstream's.
+pub struct Relay {
+    upstream: Option<Incoming>,
+    ready: VecDeque<Bytes>,
+    /// Bytes behind the last complete event.
+    tail: BytesMut,
+    /// `None`: plain bytes, whose end is told by their framing.
+    reader: Option<Reader>,
+    has_finish: bool,
+    state: State,
+    patience: Patience,
+    progress_at: Instant,
+    timer: Pin<Box<Sleep>>,
+    admission: Option<Admission>,
+    on_end: Option<OnEnd>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Flowing,
+    /// Everything was said; the queue drains.
+    Ending,
+    /// The last event is queued; after it the connection is broken off.
+    Breaking,
+    /// The last event was handed over and had a turn to be written.
+    Broken,
+}
+
+/// The error that ends a body uncleanly.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream was interrupted")]
+pub struct Interrupted;
+
+impl Relay {
+    /// Relays a stream of events of which `held` was already received.
+    pub(super) fn events(
+        held: Vec<Bytes>,
+        upstream: Incoming,
+        admission: Admission,
+        patience: Patience,
+        on_end: OnEnd,
+    ) -> Self {
+        let mut relay = Self::new(upstream, admission, patience, on_end);
+        relay.reader = Some(Reader::default());
+        for bytes in held {
+            relay.take(bytes);
+        }
+        relay
+    }
+
+    /// Relays plain bytes.
+    pub(super) fn bytes(
+        held: Vec<Bytes>,
+        upstream: Incoming,
+        admission: Admission,
+        patience: Patience,
+        on_end: OnEnd,
+    ) -> Self {
+        let mut relay = Self::new(upstream, admission, patience, on_end);
+        relay.ready.extend(held);
+        relay
+    }
+
+    fn new(upstream: Incoming, admission: Admission, patience: Patience, on_end: OnEnd) -> Self {
+        let now = Instant::now();
+        let mut relay = Self {
+            upstream: Some(upstream),
+            ready: VecDeque::new(),
+            tail: BytesMut::new(),
+            reader: None,
+            has_finish: false,
+            state: State::Flowing,
+            patience,
+            progress_at: now,
+            timer: Box::pin(tokio::time::sleep_until(now)),
+            admission: Some(admission),
+            on_end: Some(on_end),
+        };
+        let next = relay.next_deadline();
+        relay.timer.as_mut().reset(next);
+        relay
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let idle = self.progress_at + self.patience.idle;
+        idle.min(self.patience.deadline).min(self.patience.slow_at)
+    }
+
+    /// Takes in bytes from the upstream: whole events go to the queue, the tail waits.
+    fn take(&mut self, bytes: Bytes) {
+        let Some(reader) = &mut self.reader else {
+            self.progress_at = Instant::now();
+            self.ready.push_back(bytes);
+            return;
+        };
+        let (mut end, mut is_done, mut meanings) = (0, false, Vec::new());
+        reader.read(&bytes, |meaning, place| {
+            // What stands behind the end of the stream is dropped.
+            if !is_done {
+                is_done = meaning == Meaning::Done;
+                end = place.min(bytes.len());
+                meanings.push(meaning);
+            }
+        });
+        if self.tail.is_empty() && end > 0 {
+            self.ready.push_back(bytes.slice(..end));
+        } else if end > 0 {
+            self.tail.extend_from_slice(bytes.get(..end).unwrap_or_default());
+            self.ready.push_back(self.tail.split().freeze());
+        }
+        if !is_done {
+            self.tail.extend_from_slice(bytes.get(end..).unwrap_or_default());
+            if self.tail.len() > TAIL_BYTES_MAX {
+                self.ready.push_back(self.tail.split().freeze());
+            }
+        }
+        self.note(&meanings);
+    }
+
+    fn note(&mut self, meanings: &[Meaning]) {
+        for meaning in meanings {
+            match meaning {
+                Meaning::Preamble => {}
+                Meaning::Content => self.progress_at = Instant::now(),
+                Meaning::Finish => {
+                    self.has_finish = true;
+                    self.progress_at = Instant::now();
+                }
+                Meaning::Done => {
+                    self.finish();
+                    return;
+                }
+                // An error event of the upstream's own is passed on; nothing good follows it.
+                Meaning::Error(_) => {
+                    self.settle(Outcome::Fault { weight: 1.0, cause: Cause::Malformed });
+                    self.state = State::Breaking;
+                    self.upstream = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Everything was said. The upstream connection is left to end by itself for a moment.
+    fn finish(&mut self) {
+        self.settle(Outcome::Success);
+        self.state = State::Ending;
+        if let Some(mut upstream) = self.upstream.take()
+            && !upstream.is_end_stream()
+        {
+            tokio::spawn(tokio::time::timeout(LINGER, async move {
+                while let Some(Ok(frame)) = upstream.frame().await {
+                    // Bytes behind the end are not ours to pass on, and the connection that sent
+                    // them is not to be used again: dropping the body closes it.
+                    if frame.data_ref().is_some_and(|data| !data.is_empty()) {
+                        return;
+                    }
+                }
+            }));
+        }
+    }
+
+    /// The upstream's body has ended.
+    fn upstream_ended(&mut self, is_clean: bool) {
+        let is_complete = is_clean && (self.reader.is_none() || self.has_finish);
+        if is_complete {
+            self.ready.extend((!self.tail.is_empty()).then(|| self.tail.split().freeze()));
+            self.upstream = None;
+            self.finish();
+        } else {
+            self.interrupt(Cause::Cut);
+        }
+    }
+
+    /// The stream fell silent. A request that was already evidence of slowness is no fault besides.
+    fn give_up(&mut self) {
+        if self.admission.as_ref().is_some_and(Admission::is_slow) {
+            self.settle(Outcome::Slow(SlowKind::Total));
+        }
+        self.interrupt(Cause::Timeout);
+    }
+
+    /// Ends the stream with an error event and an unclean end.
+    fn interrupt(&mut self, cause: Cause) {
+        self.settle(Outcome::Fault { weight: 1.0, cause });
+        self.upstream = None;
+        self.tail.clear();
+        if self.reader.is_some() {
+            self.ready.push_back(error::stream_interrupted());
+        }
+        self.state = State::Breaking;
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        let end = match outcome {
+            Outcome::Success => End::Complete,
+            Outcome::Fault { .. } | Outcome::Slow(_) | Outcome::Neutral => End::Interrupted,
+        };
+        if let Some(admission) = self.admission.take() {
+            admission.settle(clock::now(), outcome);
+        }
+        if let Some(on_end) = self.on_end.take() {
+            on_end(end);
+        }
+    }
+
+    /// A deadline has passed: slow evidence, silence, or the end of patience.
+    fn timer_fired(&mut self) {
+        let now = Instant::now();
+        if now >= self.patience.deadline || now >= self.progress_at + self.patience.idle {
+            self.give_up();
+            return;
+        }
+        if now >= self.patience.slow_at {
+            self.patience.slow_at = self.patience.deadline;
+            if let Some(admission) = &mut self.admission {
+                admission.slow(clock::now(), SlowKind::Total);
+            }
+        }
+        let next = self.next_deadline();
+        self.timer.as_mut().reset(next);
+    }
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = Interrupted;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            match self.state {
+                State::Ending => return Poll::Ready(None),
+                State::Broken => return Poll::Ready(Some(Err(Interrupted))),
+                State::Breaking => {
+                    // One turn for the connection to write what it has before it is broken off.
+                    self.state = State::Broken;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                State::Flowing => {}
+            }
+            let Some(upstream) = &mut self.upstream else {
+                self.interrupt(Cause::Other);
+                continue;
+            };
+            match Pin::new(upstream).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        self.take(bytes);
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => self.upstream_ended(false),
+                Poll::Ready(None) => self.upstream_ended(true),
+                Poll::Pending => {
+                    ready!(self.timer.as_mut().poll(context));
+                    self.timer_fired();
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.state == State::Ending && self.ready.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Not settled: the client left. Dropping the guard is neutral.
+        if let Some(on_end) = self.on_end.take() {
+            on_end(End::ClientLeft);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The listener for clients: one thread, one runtime, one accept queue and one upstream pool a core.
+//!
+//! A request is read, sent on and answered by the thread that accepted it, so that nothing on its way
+//! wakes another. The kernel spreads connections over the queues (SO_REUSEPORT).
+//!
+//! Draining: [`Server::drain`] stops accepting, lets every connection finish what it is doing, and
+//! gives up at the deadline.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::config;
+use crate::proxy::Gate;
+use crate::upstream::Upstream;
+
+/// Connections waiting to be accepted, for each worker.
+const BACKLOG: i32 = 1_024;
+/// Client connections of one worker; more wait in the backlog.
+const CONNECTIONS_MAX: usize = 10_000;
+/// An accept that fails (no file descriptors, say) is tried again after this pause.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Largest request head.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Most header fields.
+const FIELDS_MAX: usize = 100;
+/// A drain that has passed its deadline leaves this long to the threads to end.
+const JOIN_PAUSE: Duration = Duration::from_millis(200);
+
+/// The workers of one gateway.
+pub struct Server {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    stop: watch::Sender<Stop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the workers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Serving,
+    /// Accept nothing more and end with the last connection, at the latest after this long.
+    Draining(Duration),
+}
+
+impl Server {
+    /// Binds the address and starts the workers.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or a thread or its runtime cannot be made.
+    pub fn start(config: &config::Server, connect: Duration, gate: &Arc<Gate>) -> io::Result<Self> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = if config.workers == 0 { cores() } else { config.workers };
+        let (stop, told) = watch::channel(Stop::Serving);
+        let first = bind(config.listen)?;
+        let address = first.local_addr()?;
+        let mut listeners = vec![first];
+        for _ in 1..workers {
+            listeners.push(bind(address)?);
+        }
+        let mut threads = Vec::with_capacity(workers);
+        for (index, listener) in listeners.into_iter().enumerate() {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let worker = Worker {
+                gate: Arc::clone(gate),
+                header_timeout: config.header_timeout,
+                keep_alive: config.keep_alive,
+                connect,
+            };
+            let told = told.clone();
+            let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+            threads.push(thread.spawn(move || runtime.block_on(worker.run(listener, told)))?);
+        }
+        Ok(Self { address, stop, threads })
+    }
+
+    /// Stops accepting and waits until every connection has ended, at most `patience`.
+    pub async fn drain(self, patience: Duration) {
+        let _ = self.stop.send(Stop::Draining(patience));
+        let threads = self.threads;
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+        });
+        let _ = tokio::time::timeout(patience + JOIN_PAUSE, joined).await;
+    }
+}
+
+/// What one worker needs.
+struct Worker {
+    gate: Arc<Gate>,
+    header_timeout: Duration,
+    keep_alive: Duration,
+    connect: Duration,
+}
+
+impl Worker {
+    async fn run(self, listener: std::net::TcpListener, mut told: watch::Receiver<Stop>) {
+        let listener = match TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(%error, "a worker cannot use its listener");
+                return;
+            }
+        };
+        let worker = Arc::new(self);
+        let upstream = Upstream::new(worker.connect);
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut connections = JoinSet::new();
+        loop {
+            let place = tokio::select! {
+                place = Arc::clone(&room).acquire_owned() => place,
+                _ = told.changed() => break,
+            };
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = told.changed() => break,
+            };
+            // Ended connections are collected on the way, so that the set stays as small as the load.
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((stream, _)) => {
+                    let (worker, upstream, told) =
+                        (Arc::clone(&worker), upstream.clone(), told.clone());
+                    connections.spawn(async move {
+                        let _place = place;
+                        worker.connection(stream, upstream, told).await;
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        let Stop::Draining(patience) = *told.borrow() else { return };
+        let finished = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, finished).await.is_err() {
+            tracing::warn!("connections were still open when the drain's time was over");
+        }
+    }
+
+    async fn connection(
+        &self,
+        stream: TcpStream,
+        upstream: Upstream,
+        mut told: watch::Receiver<Stop>,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let service = service_fn(|request| self.gate.serve(&upstream, request));
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.header_timeout.max(self.keep_alive))
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(FIELDS_MAX);
+        let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            _ = told.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "a client connection ended in the middle");
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

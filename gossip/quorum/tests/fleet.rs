@@ -1,0 +1,36 @@
+//! A whole fleet on virtual time: councils that hear each other through a network that misbehaves.
+//!
+//! The councils are the real ones; breakers, probes and the network are scripted, and everything
+//! follows from a seed, which is printed when a claim fails. What the fleet does is held against
+//! what truly happened, never against what a council believes.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
+
+#[path = "fleet/carrier.rs"]
+mod carrier;
+#[path = "fleet/chance.rs"]
+mod chance;
+#[path = "fleet/ledger.rs"]
+mod ledger;
+#[path = "fleet/majority.rs"]
+mod majority;
+#[path = "fleet/membership.rs"]
+mod membership;
+#[path = "fleet/node.rs"]
+mod node;
+#[path = "fleet/orders.rs"]
+mod orders;
+#[path = "fleet/recovery.rs"]
+mod recovery;
+#[path = "fleet/schedules.rs"]
+mod schedules;
+#[path = "fleet/sets.rs"]
+mod sets;
+#[path = "fleet/world.rs"]
+mod world;

@@ -1,0 +1,138 @@
+//! Random schedules of faults: whatever happens, the invariants hold, and the fleet comes back.
+
+use std::time::Duration;
+
+use quorum::view::EndpointView;
+
+use super::node::Life;
+use super::world::{CALM, ROUGH, World};
+
+/// Faults are drawn for this long: less than the grace, so that the true electorate is everyone.
+const FAULTS_FOR: Duration = Duration::from_secs(50);
+
+/// One random fault, or the end of one.
+fn disturb(world: &mut World) {
+    let count = world.nodes.len();
+    let index = world.chance.below(count as u64) as usize;
+    let other = world.chance.below(count as u64) as usize;
+    match world.chance.below(9) {
+        0 => {
+            let mut members: Vec<usize> = (0..count).collect();
+            world.chance.shuffle(&mut members);
+            let (one, two) = members.split_at(other);
+            world.partition(&[one, two]);
+        }
+        1 => world.heal(),
+        2 => world.cut(index, other),
+        3 | 4 => flip_life(world, index),
+        5 => world.is_sick = !world.is_sick,
+        6 => world.net = if world.chance.happens(500) { CALM } else { ROUGH },
+        7 => world.trip(index),
+        _ => world.probe_takes = 100 + world.chance.below(9_000),
+    }
+}
+
+fn flip_life(world: &mut World, index: usize) {
+    match world.nodes[index].life {
+        Life::Running if world.chance.happens(500) => world.pause(index),
+        Life::Running => world.kill(index),
+        Life::Paused => world.resume(index),
+        Life::Down => world.restart(index),
+    }
+}
+
+/// Ends all faults of the network and of the processes.
+fn calm_down(world: &mut World) {
+    world.heal();
+    world.net = CALM;
+    for index in 0..world.nodes.len() {
+        match world.nodes[index].life {
+            Life::Running => {}
+            Life::Paused => world.resume(index),
+            Life::Down => world.restart(index),
+        }
+    }
+}
+
+/// What a run came to.
+struct Outcome {
+    openings: usize,
+    /// Whether some node had the endpoint out and another in, long after the last heal.
+    is_parted: bool,
+    most_in_flight: usize,
+}
+
+/// Why the views of the nodes must not differ as they do; `None` if they agree, or differ as they
+/// may: an opening outlives the votes that made it, and a node that learns of it when those votes
+/// are gone has no majority to go by, so that it stays in until the others are in again.
+fn discord(world: &World) -> Option<&'static str> {
+    let views: Vec<EndpointView> = world.running().iter().map(|index| world.view(*index)).collect();
+    let known = |view: &EndpointView| {
+        view.step.as_ref().map(|step| (step.incident, step.failures, step.stage.as_str()))
+    };
+    let closed = |view: &EndpointView| match known(view) {
+        Some((incident, _, "closed")) => incident,
+        Some(_) | None => 0,
+    };
+    let has_out = views.iter().any(|view| view.is_open);
+    if views.iter().any(|view| known(view) != known(&views[0])) {
+        Some("they know different steps")
+    } else if views.iter().any(|view| view.is_open && view.incident <= closed(view)) {
+        Some("one has out what is closed")
+    } else if has_out && views.iter().any(|view| !view.is_open && view.tally.is_open()) {
+        Some("one sees the majority and does not follow")
+    } else {
+        None
+    }
+}
+
+fn run_schedule(seed: u64) -> Outcome {
+    let count = 2 + (seed % 8) as usize;
+    let mut world = World::new(seed, count);
+    world.cool_down_at_most(Duration::from_secs(20));
+    world.has_traffic = true;
+    let end = world.now + FAULTS_FOR;
+    while world.now < end {
+        disturb(&mut world);
+        let pause = Duration::from_millis(500 + world.chance.below(4_000));
+        world.run(pause);
+    }
+    calm_down(&mut world);
+    world.run(Duration::from_secs(10));
+    let (mut differ_for, mut parted_for) = (0, 0);
+    let mut is_parted = false;
+    for _ in 0..300 {
+        world.step();
+        differ_for = if discord(&world).is_some() { differ_for + 1 } else { 0 };
+        parted_for = if world.agreed().is_none() { parted_for + 1 } else { 0 };
+        is_parted |= parted_for > 10;
+        // News is a second on its way at most, when it is not pushed.
+        assert!(differ_for <= 20, "ten seconds after the last heal: {:?}", discord(&world));
+    }
+    world.is_sick = false;
+    world.until(Duration::from_secs(60), "the fleet comes back", |world| {
+        world.agreed() == Some(false)
+    });
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.agreed(), Some(false), "it stays back");
+    Outcome {
+        openings: world.ledger.openings().len(),
+        is_parted,
+        most_in_flight: world.ledger.most_in_flight(),
+    }
+}
+
+#[test]
+fn no_schedule_of_faults_breaks_an_invariant() {
+    let outcomes: Vec<Outcome> = (1_000..1_096).map(run_schedule).collect();
+    let openings: usize = outcomes.iter().map(|outcome| outcome.openings).sum();
+    let parted = outcomes.iter().filter(|outcome| outcome.is_parted).count();
+    let doubled = outcomes.iter().filter(|outcome| outcome.most_in_flight > 1).count();
+    eprintln!(
+        "{} schedules, {openings} openings, {parted} ended with views apart for over a second, \
+         {doubled} had probes of several views in flight",
+        outcomes.len()
+    );
+    assert!(openings > 200, "the schedules hardly opened anything");
+    assert!(parted * 20 <= outcomes.len(), "openings outlive their votes too often");
+}

@@ -1,0 +1,245 @@
+//! Claims about whole sets: order, repetition and absurd numbers in what is heard do no harm.
+
+use std::time::Duration;
+
+use quorum::circuit::Recovery;
+use quorum::view::{EndpointView, MemberView};
+use quorum::{
+    Basis, Card, Council, EndpointKey, Evidence, Forced, Heard, Member, NodeId, Override,
+    ProbeResult, Stage, Standing, Statement, Step, Vote,
+};
+
+use super::chance::Chance;
+use super::world::rule;
+
+const START: Duration = Duration::from_secs(1_000);
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn key() -> EndpointKey {
+    EndpointKey::new("llama/gpu-a")
+}
+
+fn council() -> Council {
+    let mut council = Council::new(NodeId::new("gw-0"), rule(), START);
+    let recovery = Recovery {
+        base: seconds(5),
+        max: seconds(120),
+        reset_after: seconds(300),
+        probe_timeout: seconds(10),
+    };
+    council.enrol(key(), recovery);
+    council
+}
+
+fn member(index: u64, generation: u64, heard: Vec<Heard>) -> Member {
+    let card =
+        Card { version: String::new(), config_hash: String::new(), standing: Standing::Serving };
+    Member {
+        id: NodeId::new(&format!("gw-{index}")),
+        generation,
+        address: String::new(),
+        is_live: true,
+        card: Some(card),
+        heard,
+    }
+}
+
+fn vote(incident: u64, stands: bool) -> Statement {
+    let evidence = Evidence::default();
+    let reason = "faults".to_owned();
+    let basis = Basis::FirstHand;
+    Statement::Vote(key(), Vote { incident, basis, stands, reason, evidence, age: seconds(2) })
+}
+
+/// A step whose steward and durations follow from its place in the order, as they do in a fleet
+/// whose views agree.
+fn step(incident: u64, failures: u32, stage: u64) -> Statement {
+    let remaining = seconds(incident + u64::from(failures));
+    let stage = match stage {
+        0 => Stage::Waiting { remaining },
+        1 => Stage::Probing { remaining },
+        _ => Stage::Closed,
+    };
+    let steward = NodeId::new(&format!("gw-{}", failures % 4));
+    let level = failures;
+    Statement::Step(key(), Step { incident, failures, level, stage, steward, age: seconds(20) })
+}
+
+fn order(stamp: u64, author: u64) -> Statement {
+    let forced = if author.is_multiple_of(2) { Forced::Open } else { Forced::Closed };
+    let remaining = Some(seconds(100 + stamp % 100 + author));
+    let author = NodeId::new(&format!("gw-{author}"));
+    Statement::Override(key(), Override { forced, stamp, author, remaining, reason: String::new() })
+}
+
+/// What one member has stated, one thing after the other, as an honest one does: its steps and
+/// orders only ever go further, its vote may change in any way.
+fn some_statements(chance: &mut Chance, stages: u64) -> Vec<Heard> {
+    let mut steps: Vec<(u64, u32, u64)> = (0..chance.below(3))
+        .map(|_| (1 + chance.below(3), chance.below(3) as u32, chance.below(stages)))
+        .collect();
+    let mut orders: Vec<(u64, u64)> =
+        (0..chance.below(3)).map(|_| (1 + chance.below(5), chance.below(4))).collect();
+    steps.sort_unstable();
+    orders.sort_unstable();
+    let votes = (0..chance.below(3)).map(|_| vote(1 + chance.below(4), chance.happens(700)));
+    let mut statements: Vec<Statement> = votes.collect();
+    statements.extend(steps.into_iter().map(|(k, failures, stage)| step(k, failures, stage)));
+    statements.extend(orders.into_iter().map(|(stamp, author)| order(stamp, author)));
+    statements.into_iter().zip(1..).map(|(statement, seq)| Heard { seq, statement }).collect()
+}
+
+/// Random sets of five members, some of them heard of in two generations.
+fn some_sets(chance: &mut Chance, stages: u64) -> Vec<Member> {
+    let mut members = Vec::new();
+    for index in 1..=5 {
+        for generation in 1..=1 + chance.below(2) {
+            members.push(member(index, generation, some_statements(chance, stages)));
+        }
+    }
+    members
+}
+
+/// Tells `council` the sets at one moment, in some order, some of it more than once.
+fn tell(council: &mut Council, now: Duration, sets: &[Member], chance: &mut Chance) {
+    for _ in 0..2 {
+        let mut told: Vec<Member> = sets.to_vec();
+        for member in &mut told {
+            let again: Vec<Heard> =
+                member.heard.iter().filter(|_| chance.happens(300)).cloned().collect();
+            member.heard.extend(again);
+            chance.shuffle(&mut member.heard);
+        }
+        chance.shuffle(&mut told);
+        council.hear(now, &told);
+    }
+}
+
+fn seen(council: &Council, now: Duration) -> (EndpointView, Vec<MemberView>) {
+    (council.endpoint(now, &key()).unwrap(), council.members(now))
+}
+
+#[test]
+fn the_same_sets_in_any_order_give_the_same_view() {
+    for seed in 0..2_000 {
+        let mut chance = Chance::new(seed);
+        let sets = some_sets(&mut chance, 3);
+        let (mut one, mut other) = (council(), council());
+        tell(&mut one, START, &sets, &mut chance);
+        tell(&mut other, START, &sets, &mut chance);
+        let later = START + seconds(2);
+        assert_eq!(seen(&one, later), seen(&other, later), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_sets_in_any_order_leave_an_opening_the_same() {
+    let mut opened = 0;
+    for seed in 0..1_000 {
+        let mut chance = Chance::new(seed);
+        let voted = |seq| vec![Heard { seq, statement: vote(1, true) }];
+        let voters: Vec<Member> = (1..=5).map(|index| member(index, 1, voted(1))).collect();
+        let sets = some_sets(&mut chance, 2);
+        let views = [(), ()].map(|()| {
+            let mut council = council();
+            council.hear(START, &voters);
+            let mut now = START;
+            while now < START + seconds(4) {
+                now += Duration::from_millis(500);
+                council.step(now);
+            }
+            assert!(seen(&council, now).0.is_open, "seed {seed}");
+            tell(&mut council, now, &sets, &mut chance);
+            seen(&council, now)
+        });
+        opened += 1;
+        assert_eq!(views[0], views[1], "seed {seed}");
+    }
+    assert_eq!(opened, 1_000);
+}
+
+#[test]
+fn a_set_heard_again_changes_nothing_and_decides_nothing() {
+    let mut council = council();
+    let sets = vec![
+        member(1, 1, vec![Heard { seq: 1, statement: vote(1, true) }]),
+        member(2, 1, vec![Heard { seq: 1, statement: vote(1, true) }]),
+    ];
+    let mut decisions = 0;
+    for tick in 0..40 {
+        let now = START + Duration::from_millis(100 * tick);
+        council.hear(now, &sets);
+        decisions += council.step(now).len();
+    }
+    assert_eq!(decisions, 1, "one opening, however often its votes are heard");
+}
+
+/// What a member says that lies, or is broken, in every number it can give.
+fn absurd() -> Vec<Heard> {
+    let huge = Duration::MAX;
+    let mut absurd = vec![vote(u64::MAX, true), order(u64::MAX, 3)];
+    for stage in [Stage::Waiting { remaining: huge }, Stage::Probing { remaining: huge }] {
+        for (incident, failures) in [(1, u32::MAX), (u64::MAX, 0)] {
+            let steward = NodeId::new("gw-1");
+            let level = u32::MAX;
+            let step = Step { incident, failures, level, stage, steward, age: huge };
+            absurd.push(Statement::Step(key(), step));
+        }
+    }
+    let Statement::Vote(_, plain) = vote(1, true) else { unreachable!() };
+    absurd.push(Statement::Vote(key(), Vote { age: huge, ..plain }));
+    let Statement::Override(_, plain) = order(3, 1) else { unreachable!() };
+    absurd.push(Statement::Override(key(), Override { remaining: Some(huge), ..plain }));
+    absurd.into_iter().zip(1..).map(|(statement, seq)| Heard { seq, statement }).collect()
+}
+
+#[test]
+fn absurd_numbers_do_no_harm() {
+    let mut council = council();
+    let voted = |seq| Heard { seq, statement: vote(1, true) };
+    let mut now = START;
+    for heard in absurd() {
+        let honest: Vec<Member> =
+            (2..=4).map(|index| member(index, 1, vec![voted(heard.seq)])).collect();
+        council.hear(now, &honest);
+        council.hear(now, &[honest.clone(), vec![member(1, 1, vec![heard])]].concat());
+        for _ in 0..40 {
+            now += Duration::from_millis(100);
+            council.step(now);
+            council.statements(now);
+            seen(&council, now);
+        }
+        council.probed(now, &key(), (1, u32::MAX), ProbeResult::Failed);
+        council.probed(now, &key(), (1, u32::MAX), ProbeResult::Inconclusive);
+    }
+    assert!(seen(&council, now).0.is_open, "the honest majority opened");
+    assert!(council.order(now, &key(), (Forced::Auto, None), "an operator's word still counts"));
+    assert_eq!(seen(&council, now).0.forced, Forced::Auto);
+}
+
+#[test]
+fn no_lie_about_an_incident_number_voids_the_votes_of_the_others() {
+    let mut council = council();
+    let voted = |seq| Heard { seq, statement: vote(1, true) };
+    let honest: Vec<Member> = (2..=4).map(|index| member(index, 1, vec![voted(1)])).collect();
+    council.hear(START, &honest);
+    for seq in 1..=100 {
+        let lie = Heard { seq, statement: vote(seq * 1_000_000, true) };
+        council.hear(START, &[honest.clone(), vec![member(1, 1, vec![lie])]].concat());
+    }
+    let tally = council.count(START, &key());
+    assert_eq!((tally.counted, tally.void), (3, 1));
+}
+
+#[test]
+fn statements_about_endpoints_that_are_not_enrolled_are_not_taken_in() {
+    let mut council = council();
+    let Statement::Vote(_, plain) = vote(1, true) else { unreachable!() };
+    let foreign = Statement::Vote(EndpointKey::new("llama/other"), plain);
+    council.hear(START, &[member(1, 1, vec![Heard { seq: 1, statement: foreign }])]);
+    assert!(council.endpoint(START, &EndpointKey::new("llama/other")).is_none());
+    assert_eq!(council.count(START, &EndpointKey::new("llama/other")).counted, 0);
+}

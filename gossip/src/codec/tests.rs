@@ -1,0 +1,177 @@
+//! The bytes of each record, and what is refused.
+
+use super::*;
+
+fn vote(reason: &str) -> Record {
+    let vote = Vote {
+        incident: 3,
+        basis: Basis::Seconded,
+        stands: true,
+        reason: reason.to_owned(),
+        evidence: Evidence { requests: 40, faults_milli: 12_500, successes: 2, slow_pieces: 1 },
+        age: Duration::from_millis(1_500),
+    };
+    let statement = Statement::Vote(EndpointKey::new("chat/a"), vote);
+    Record { seq: 300, body: Body::Statement(statement) }
+}
+
+fn step() -> Record {
+    let step = Step {
+        incident: 3,
+        failures: 2,
+        level: 1,
+        stage: Stage::Probing { remaining: Duration::from_secs(5) },
+        steward: NodeId::new("n1"),
+        age: Duration::from_secs(70),
+    };
+    Record { seq: 7, body: Body::Statement(Statement::Step(EndpointKey::new("chat/a"), step)) }
+}
+
+fn order() -> Record {
+    let order = Override {
+        forced: Forced::Closed,
+        stamp: 9,
+        author: NodeId::new("n2"),
+        remaining: Some(Duration::from_secs(60)),
+        reason: "repaired".to_owned(),
+    };
+    let statement = Statement::Override(EndpointKey::new("chat/a"), order);
+    Record { seq: 8, body: Body::Statement(statement) }
+}
+
+fn card() -> Record {
+    let card = Card {
+        version: "0.1.0".to_owned(),
+        config_hash: "ab12".to_owned(),
+        standing: Standing::Left,
+    };
+    Record { seq: 1, body: Body::Card(card) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_bytes_of_each_record_are_golden() {
+    let golden = [
+        (card(), "01010005302e312e30046162313202"),
+        (vote("504"), "01fb2c010106636861742f610301010335303428fbd4300201fbdc05"),
+        (step(), "01070206636861742f6103020101fb8813026e31fc70110100"),
+        (order(), "01080306636861742f61010902 6e3201fb60ea087265706169726564"),
+    ];
+    for (record, expected) in golden {
+        let bytes = encode(&record).unwrap();
+        assert_eq!(hex(&bytes), expected.replace(' ', ""), "{record:?}");
+        assert_eq!(decode(&bytes).unwrap(), record);
+    }
+}
+
+#[test]
+fn the_bytes_of_a_push_are_golden() {
+    let records = vec![encode(&card()).unwrap()];
+    let push = Push { node_id: "n1".to_owned(), generation: 1_000, records };
+    let bytes = encode_push(push.clone()).unwrap();
+    assert_eq!(hex(&bytes), "01026e31fbe803010f01010005302e312e30046162313202");
+    assert_eq!(decode_push(&bytes).unwrap(), push);
+}
+
+#[test]
+fn trailing_and_missing_bytes_are_refused() {
+    let bytes = encode(&vote("504")).unwrap();
+    for end in 0..bytes.len() {
+        assert_eq!(decode(&bytes[..end]), Err(CodecError::Malformed), "{end} bytes");
+    }
+    let longer = [bytes.as_slice(), &[0]].concat();
+    assert_eq!(decode(&longer), Err(CodecError::Malformed));
+}
+
+#[test]
+fn another_format_is_told_apart_from_garbage() {
+    let mut bytes = encode(&vote("504")).unwrap();
+    bytes[0] = 2;
+    assert_eq!(decode(&bytes), Err(CodecError::UnknownFormat));
+}
+
+#[test]
+fn a_long_reason_is_cut_at_a_character() {
+    let long = "ä".repeat(100);
+    let bytes = encode(&vote(&format!("x{long}"))).unwrap();
+    let Body::Statement(Statement::Vote(_, vote)) = decode(&bytes).unwrap().body else {
+        panic!("a vote was encoded");
+    };
+    assert_eq!(vote.reason, format!("x{}", "ä".repeat(31)));
+}
+
+#[test]
+fn a_longer_reason_than_allowed_is_refused_on_the_way_in() {
+    let wire = WireRecord {
+        seq: 1,
+        body: WireBody::Override(
+            "a".to_owned(),
+            WireOverride {
+                forced: WireForced::Auto,
+                stamp: 1,
+                author: "n".to_owned(),
+                remaining_millis: None,
+                reason: "r".repeat(OVERRIDE_REASON_BYTES_MAX + 1),
+            },
+        ),
+    };
+    let bytes = write(&wire, RECORD_BYTES_MAX).unwrap();
+    assert_eq!(decode(&bytes), Err(CodecError::TooLong));
+}
+
+#[test]
+fn a_name_is_refused_rather_than_cut() {
+    let endpoint = EndpointKey::new(&"e".repeat(ENDPOINT_BYTES_MAX + 1));
+    let Body::Statement(Statement::Vote(_, vote)) = vote("504").body else {
+        panic!("it is a vote");
+    };
+    let record = Record { seq: 1, body: Body::Statement(Statement::Vote(endpoint, vote)) };
+    assert_eq!(encode(&record), Err(CodecError::TooLong));
+}
+
+#[test]
+fn numbers_that_would_end_all_counting_are_refused() {
+    let mut record = vote("504");
+    record.seq = u64::MAX;
+    assert_eq!(encode(&record), Err(CodecError::OutOfRange));
+    let wire = WireRecord { seq: u64::MAX, body: WireBody::Card(wire_card()) };
+    let bytes = write(&wire, RECORD_BYTES_MAX).unwrap();
+    assert_eq!(decode(&bytes), Err(CodecError::OutOfRange));
+}
+
+#[test]
+fn durations_are_cut_to_a_year_going_out_and_refused_beyond_it_coming_in() {
+    assert_eq!(to_millis(Duration::MAX), MILLIS_MAX);
+    assert_eq!(from_millis(MILLIS_MAX + 1), Err(CodecError::OutOfRange));
+}
+
+#[test]
+fn a_length_prefix_allocates_nothing_beyond_the_limit() {
+    // Format, sequence number, card, then a version said to have 2^63 bytes.
+    let mut bytes = vec![FORMAT, 1, 0, 0xfd];
+    bytes.extend((1_u64 << 63).to_le_bytes());
+    assert_eq!(decode(&bytes), Err(CodecError::Malformed));
+}
+
+#[test]
+fn random_bytes_never_do_more_than_fail() {
+    let seed = 20_260_501;
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..random.usize(0..200)).map(|_| random.u8(..)).collect();
+        if let Some(first) = bytes.first_mut() {
+            *first = FORMAT;
+        }
+        if let Ok(record) = decode(&bytes) {
+            assert!(encode(&record).is_ok(), "seed {seed}, round {round}: {bytes:?}");
+        }
+        let _ = decode_push(&bytes);
+    }
+}
+
+fn wire_card() -> WireCard {
+    WireCard { version: String::new(), config_hash: String::new(), standing: WireStanding::Serving }
+}

@@ -1,0 +1,412 @@
+//! The loop that joins the parts: *mine* out, *ours* back, chitchat supervised.
+//!
+//! chitchat runs as a task of its own and may end: an assertion of its, or a frame that the vet
+//! should have stopped. It is then started again over the same port after a pause. A new life
+//! begins with an empty state under the next generation, since peers hold the old one's versions
+//! and would not take smaller ones.
+//!
+//! # Invariants
+//! - The set is published whole, after every push that says something new, after changes that
+//!   gossip brought, and at every interval.
+//! - News leaves by push before it is written for gossip.
+//! - After a stop the loop ends within two seconds.
+
+mod held;
+mod outbox;
+mod seeds;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use chitchat::{ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, spawn_chitchat};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tracing::{debug, error, info, warn};
+
+use crate::codec::Push;
+use crate::generation::STRIDE;
+use crate::push::{self, Overlay};
+use crate::stats::{self, Stats};
+use crate::transport::{KIND_PUSH, NetGuard, QuicTransport};
+use crate::{Command, Config, Mine, Ours};
+use held::Held;
+use outbox::Outbox;
+use seeds::Seeds;
+
+/// Members that are sent news directly; gossip brings it to the others. Sending to all of a large
+/// fleet would cost the sender more than the time it saves.
+const PUSH_TARGETS_MAX: usize = 32;
+
+/// Seeds that are tried per round while nobody is live.
+const SEEDS_AT_ONCE: usize = 8;
+
+/// The suspicion beyond which chitchat holds a member for dead: this many mean intervals of
+/// silence.
+const PHI_MAX: f64 = 8.0;
+
+/// Intervals between heartbeats that the detector remembers.
+const SAMPLES_MAX: usize = 1_000;
+
+/// Longer silences say nothing of a member's rhythm.
+const SILENCE_INTERVALS_MAX: u32 = 10;
+const SILENCE_MIN: Duration = Duration::from_secs(5);
+
+/// How long dead members and deleted keys are remembered. With chitchat's default of a day,
+/// restarts would outgrow the digest.
+const GRACE: Duration = Duration::from_secs(15 * 60);
+
+/// The pause before chitchat is started again; doubles up to the second.
+const RESTART_MIN: Duration = Duration::from_millis(100);
+const RESTART_MAX: Duration = Duration::from_secs(10);
+
+/// A life this long was a good one: the next pause begins small again.
+const RESTART_FORGIVEN: Duration = Duration::from_secs(60);
+
+/// The pause before an advertised name that does not resolve is tried again.
+const RESOLVE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the certificate files are looked at.
+const RELOAD_EVERY: Duration = Duration::from_secs(30);
+
+/// How long the last frames may take.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// Frames acknowledge each other in ping-pong; this many looks without one under way are the end.
+const FAREWELL_QUIET: u32 = 3;
+const FAREWELL_LOOK: Duration = Duration::from_millis(10);
+
+/// How the loop is connected to its surroundings.
+pub(crate) struct Channels {
+    pub(crate) mine: watch::Receiver<Mine>,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) pushes: mpsc::Receiver<Push>,
+    pub(crate) ours: watch::Sender<Ours>,
+}
+
+/// A node's share in the gossip.
+pub(crate) struct Node {
+    config: Config,
+    /// Grows with every life of chitchat.
+    generation: u64,
+    net: NetGuard,
+    stats: Arc<Stats>,
+    channels: Channels,
+    outbox: Outbox,
+    held: Held,
+    overlay: Overlay,
+}
+
+enum Ended {
+    Stopped,
+    Died,
+}
+
+impl Node {
+    pub(crate) fn new(
+        config: Config,
+        net: NetGuard,
+        stats: Arc<Stats>,
+        channels: Channels,
+    ) -> Self {
+        Self {
+            generation: config.generation,
+            held: Held::new(&config.node_id, config.gossip_interval),
+            overlay: Overlay::new(config.gossip_interval),
+            config,
+            net,
+            stats,
+            channels,
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Gossips until it is stopped.
+    pub(crate) async fn run(mut self) {
+        let (seeds, resolving) = Seeds::new(self.config.seeds.clone());
+        let mut stop = self.channels.stop.clone();
+        tokio::select! {
+            () = self.lives(&seeds) => {}
+            () = resolving => {}
+            () = stopped_for_long(&mut stop) => warn!("gossip did not end in time"),
+        }
+        self.net.close().await;
+    }
+
+    async fn lives(&mut self, seeds: &Seeds) {
+        let Some(address) = self.advertised().await else {
+            return;
+        };
+        let mut pause = RESTART_MIN;
+        loop {
+            let born = Instant::now();
+            match self.life(address, seeds).await {
+                Ended::Stopped => return,
+                Ended::Died => {}
+            }
+            stats::add(&self.stats.restarts, 1);
+            if born.elapsed() >= RESTART_FORGIVEN {
+                pause = RESTART_MIN;
+            }
+            error!(?pause, "the gossip task ended and is started again");
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = stopped(&mut self.channels.stop) => return,
+            }
+            pause = (pause * 2).min(RESTART_MAX);
+            // Beyond the stride a later process might take the same number.
+            self.generation = (self.generation + 1).min(self.config.generation + STRIDE - 1);
+        }
+    }
+
+    /// The address at which peers reach this node; `None` if it was stopped before it is known.
+    async fn advertised(&mut self) -> Option<SocketAddr> {
+        let bound = self.net.local_addr();
+        loop {
+            let found = tokio::select! {
+                found = seeds::resolve(&self.config.advertise) => found,
+                () = stopped(&mut self.channels.stop) => return None,
+            };
+            let same_family = found.iter().find(|found| found.is_ipv4() == bound.is_ipv4());
+            if let Some(address) = same_family.or(found.first()) {
+                let port = if address.port() == 0 { bound.port() } else { address.port() };
+                return Some(SocketAddr::new(address.ip(), port));
+            }
+            warn!(name = self.config.advertise, "the advertised name does not resolve");
+            tokio::select! {
+                () = sleep(RESOLVE_EVERY) => {}
+                () = stopped(&mut self.channels.stop) => return None,
+            }
+        }
+    }
+
+    /// One life of chitchat.
+    async fn life(&mut self, address: SocketAddr, seeds: &Seeds) -> Ended {
+        self.net.net().vet().live_as(self.generation);
+        let transport = QuicTransport(Arc::clone(self.net.net()));
+        let spawned = spawn_chitchat(self.chitchat_config(address), Vec::new(), &transport).await;
+        let handle = match spawned {
+            Ok(handle) => handle,
+            Err(error) => {
+                error!(%error, "the gossip task does not start");
+                return Ended::Died;
+            }
+        };
+        let changed = Arc::new(Notify::new());
+        let notify = Arc::clone(&changed);
+        let _listener = handle
+            .with_chitchat(|chitchat| {
+                let notify = Arc::clone(&notify);
+                chitchat.subscribe_event("", move |_| notify.notify_one())
+            })
+            .await;
+        self.outbox.begin_life();
+        self.tell(&handle).await;
+        let mut rounds = interval(self.config.gossip_interval);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reloads = interval(RELOAD_EVERY);
+        reloads.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut death = std::pin::pin!(handle.termination_watcher());
+        loop {
+            tokio::select! {
+                () = stopped(&mut self.channels.stop) => {
+                    self.farewell(handle).await;
+                    return Ended::Stopped;
+                }
+                ended = &mut death => {
+                    debug!(?ended, "the gossip task ended");
+                    return Ended::Died;
+                }
+                Ok(()) = self.channels.mine.changed() => self.tell(&handle).await,
+                Some(push) = self.channels.pushes.recv() => self.merge(push),
+                () = changed.notified() => self.listen(&handle).await,
+                _ = rounds.tick() => self.round(&handle, address, seeds).await,
+                _ = reloads.tick() => self.reload().await,
+                Some(command) = self.channels.commands.recv() => match command {
+                    Command::Join(names) => seeds.add(names),
+                    Command::ReloadCertificates => self.reload().await,
+                },
+            }
+        }
+    }
+
+    fn chitchat_config(&self, address: SocketAddr) -> ChitchatConfig {
+        let interval = self.config.gossip_interval;
+        ChitchatConfig {
+            chitchat_id: ChitchatId::new(self.config.node_id.as_str(), self.generation, address),
+            cluster_id: self.config.cluster_id.clone(),
+            gossip_interval: interval,
+            listen_addr: self.net.local_addr(),
+            // Seeds may be added while it runs, which chitchat's own cannot.
+            seed_nodes: Vec::new(),
+            failure_detector_config: FailureDetectorConfig::new(
+                PHI_MAX,
+                SAMPLES_MAX,
+                (interval * SILENCE_INTERVALS_MAX).max(SILENCE_MIN),
+                interval,
+                GRACE,
+            ),
+            marked_for_deletion_grace_period: GRACE,
+            catchup_callback: None,
+            extra_liveness_predicate: None,
+        }
+    }
+
+    /// Pushes what is new in *mine*, and writes what has changed.
+    async fn tell(&mut self, handle: &ChitchatHandle) {
+        let letters = {
+            let mine = self.channels.mine.borrow_and_update();
+            self.outbox.take(&mine, &self.stats)
+        };
+        self.push(letters.push);
+        handle
+            .with_chitchat(|chitchat| {
+                let state = chitchat.self_node_state();
+                for (key, value) in &letters.write {
+                    state.set(key, value);
+                }
+                // Every key to delete was written in this life.
+                for key in &letters.delete {
+                    state.delete(key);
+                }
+            })
+            .await;
+    }
+
+    /// Sends encoded records to the members that can be reached.
+    fn push(&self, records: Vec<Vec<u8>>) {
+        if records.is_empty() || !self.config.push {
+            return;
+        }
+        let frames = match push::pack(&self.config.node_id, self.generation, records) {
+            Ok(frames) => frames,
+            Err(error) => return warn!(?error, "news cannot be packed"),
+        };
+        let targets = self.targets();
+        for frame in frames {
+            let bytes = Bytes::from([&[KIND_PUSH], frame.as_slice()].concat());
+            for target in &targets {
+                self.net.net().send(*target, bytes.clone());
+            }
+            stats::add(&self.stats.pushes_out, targets.len());
+        }
+    }
+
+    /// The members to tell at once: those that are live, and those that there is a connection
+    /// with, for the detector takes some rounds to call a newcomer live.
+    fn targets(&self) -> Vec<SocketAddr> {
+        let net = self.net.net();
+        let reachable =
+            self.held.addresses().filter(|(address, live)| *live || net.is_connected(*address));
+        let mut targets: Vec<_> = reachable.map(|(address, _)| address).collect();
+        fastrand::shuffle(&mut targets);
+        targets.truncate(PUSH_TARGETS_MAX);
+        targets
+    }
+
+    fn merge(&mut self, push: Push) {
+        let known = self.held.generation(&push.node_id);
+        match self.overlay.merge(push, known, &self.stats, Instant::now()) {
+            Ok(true) => self.publish(),
+            Ok(false) => {}
+            Err(reason) => self.stats.reject(reason),
+        }
+    }
+
+    /// Reads what gossip holds, and publishes it.
+    async fn listen(&mut self, handle: &ChitchatHandle) {
+        let now = Instant::now();
+        let (held, stats) = (&mut self.held, &self.stats);
+        handle.with_chitchat(|chitchat| held.refresh(chitchat, stats, now)).await;
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let members = self.held.members(&self.overlay);
+        let at = self.channels.ours.borrow().at + 1;
+        log_changes(&self.channels.ours.borrow().members, &members);
+        self.channels.ours.send_replace(Ours { members, at });
+    }
+
+    async fn round(&mut self, handle: &ChitchatHandle, own: SocketAddr, seeds: &Seeds) {
+        stats::add(&self.stats.rounds, 1);
+        self.listen(handle).await;
+        self.net.net().vet().hold(self.held.keys());
+        let seqs = self.held.seqs();
+        let seq = |node: &str, generation, key: &str| seqs.get(&(node, generation, key)).copied();
+        self.overlay.prune(Instant::now(), seq);
+        let live: Vec<_> = self.held.addresses().filter(|(_, live)| *live).collect();
+        let is_new = |seed: &SocketAddr| *seed != own && !live.contains(&(*seed, true));
+        let count = if live.is_empty() { SEEDS_AT_ONCE } else { 1 };
+        for seed in seeds.shuffled().into_iter().filter(is_new).take(count) {
+            // An error means that chitchat has ended, which its watcher tells.
+            let _ = handle.gossip(seed);
+        }
+    }
+
+    async fn reload(&self) {
+        let net = Arc::clone(self.net.net());
+        match tokio::task::spawn_blocking(move || net.reload()).await {
+            Ok(Ok(true)) => info!("the certificates have changed"),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => warn!(%error, "the old certificates stay in use"),
+            Err(error) => warn!(%error, "the certificates were not read"),
+        }
+    }
+
+    /// Tells everything once more, and gives it a moment to arrive.
+    async fn farewell(&mut self, handle: ChitchatHandle) {
+        self.tell(&handle).await;
+        let everything = {
+            let mine = self.channels.mine.borrow();
+            self.outbox.everything(&mine, &self.stats)
+        };
+        self.push(everything);
+        for target in self.targets() {
+            let _ = handle.gossip(target);
+        }
+        let net = Arc::clone(self.net.net());
+        let quiet = async {
+            let mut looks = 0;
+            while looks < FAREWELL_QUIET {
+                sleep(FAREWELL_LOOK).await;
+                looks = if net.pending() == 0 { looks + 1 } else { 0 };
+            }
+        };
+        if timeout(FAREWELL_MAX, quiet).await.is_err() {
+            debug!(frames = net.pending(), "left with frames under way");
+        }
+        handle.abort();
+    }
+}
+
+/// Waits for the stop, or for the end of whoever could have stopped.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|is_stopped| *is_stopped).await;
+}
+
+/// Ends some time after the stop, so that no forgotten wait can hold the process up.
+async fn stopped_for_long(stop: &mut watch::Receiver<bool>) {
+    stopped(stop).await;
+    sleep(FAREWELL_MAX + FAREWELL_MAX / 2).await;
+}
+
+/// Says which members came, went, or began anew.
+fn log_changes(before: &[quorum::Member], after: &[quorum::Member]) {
+    for member in after {
+        let place = before.binary_search_by(|other| other.id.cmp(&member.id));
+        let was = place.ok().and_then(|place| before.get(place));
+        let is_same = was.is_some_and(|was| {
+            was.is_live == member.is_live && was.generation == member.generation
+        });
+        if !is_same {
+            let (id, generation) = (&member.id, member.generation);
+            info!(member = %id, generation, is_live = member.is_live, "a member changed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
