@@ -15,6 +15,7 @@ mod held;
 mod outbox;
 mod seeds;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,10 @@ const PUSH_TARGETS_MAX: usize = 32;
 
 /// Seeds that are tried per round while nobody is live.
 const SEEDS_AT_ONCE: usize = 8;
+
+/// Live members that are met per round, for a push takes three times as long where a handshake has
+/// to be made first. Chance would meet them all too, but late.
+const MEETINGS_AT_ONCE: usize = 4;
 
 /// The suspicion beyond which chitchat holds a member for dead: this many mean intervals of
 /// silence.
@@ -337,12 +342,16 @@ impl Node {
         let seqs = self.held.seqs();
         let seq = |node: &str, generation, key: &str| seqs.get(&(node, generation, key)).copied();
         self.overlay.prune(Instant::now(), seq);
-        let live: Vec<_> = self.held.addresses().filter(|(_, live)| *live).collect();
-        let is_new = |seed: &SocketAddr| *seed != own && !live.contains(&(*seed, true));
+        let members = self.held.addresses();
+        let live: HashSet<_> = members.filter_map(|(at, live)| live.then_some(at)).collect();
+        let is_new = |seed: &SocketAddr| *seed != own && !live.contains(seed);
         let count = if live.is_empty() { SEEDS_AT_ONCE } else { 1 };
-        for seed in seeds.shuffled().into_iter().filter(is_new).take(count) {
+        let new = seeds.shuffled().into_iter().filter(is_new).take(count);
+        let is_unmet = |member: &SocketAddr| !self.net.net().is_connected(*member);
+        let unmet = live.iter().copied().filter(is_unmet).take(MEETINGS_AT_ONCE);
+        for address in new.chain(unmet) {
             // An error means that chitchat has ended, which its watcher tells.
-            let _ = handle.gossip(seed);
+            let _ = handle.gossip(address);
         }
     }
 

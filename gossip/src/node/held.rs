@@ -23,11 +23,11 @@ use crate::stats::Stats;
 /// In a large fleet a member's heartbeat arrives many times per interval by way of others, so that
 /// the detector's mean gets short and it gives a member up after little more than one interval. A
 /// member whose machine paused for a moment is not dead.
-const LIVE_INTERVALS_MIN: u32 = 4;
+const LIVE_INTERVALS_MIN: u32 = 3;
 
-/// In a small and young fleet the detector takes up to nine intervals and a relayed heartbeat adds
-/// one, which is more than the ten seconds promised at an interval of one second.
-const LIVE_INTERVALS_MAX: u32 = 6;
+/// In a small and young fleet the detector takes up to nine intervals, and heartbeats that are still
+/// being passed on add up to four: more than the ten seconds promised at an interval of one second.
+const LIVE_INTERVALS_MAX: u32 = 5;
 
 /// What gossip holds.
 pub(super) struct Held {
@@ -212,9 +212,9 @@ mod tests {
         };
         assert!(!is_live(1, false, 0), "one heartbeat may be an old one");
         assert!(is_live(2, true, 1));
-        assert!(is_live(2, false, 2));
-        assert!(!is_live(2, false, 5));
-        assert!(!is_live(3, false, 6), "the floor holds up, it does not bring back");
+        assert!(is_live(2, false, 3));
+        assert!(!is_live(2, false, 4));
+        assert!(!is_live(3, false, 5), "the floor holds up, it does not bring back");
     }
 
     #[test]
@@ -223,9 +223,9 @@ mod tests {
         let mut node = Node::default();
         node.judge(1, false, second, start);
         node.judge(2, true, second, start);
-        node.judge(2, true, second, start + 5 * second);
+        node.judge(2, true, second, start + 4 * second);
         assert!(node.is_live);
-        node.judge(2, true, second, start + 6 * second);
+        node.judge(2, true, second, start + 5 * second);
         assert!(!node.is_live);
     }
 }

@@ -7,6 +7,7 @@
 mod certificates;
 mod hostile;
 mod refused;
+mod scale;
 mod spread;
 mod stranger;
 mod world;

@@ -155,7 +155,7 @@ async fn a_hanging_head_is_a_head_and_then_silence() {
 }
 
 #[tokio::test]
-async fn each_pause_stands_where_it_is_said() {
+async fn each_pause_is_as_long_as_it_is_said() {
     let pause = Duration::from_millis(60);
     let (mock, address) = start(Behaviour { latency_ms: Some(60), ..Behaviour::default() }).await;
     let before = Instant::now();
@@ -163,12 +163,9 @@ async fn each_pause_stands_where_it_is_said() {
     assert!(before.elapsed() >= pause);
 
     mock.set(Behaviour { first_token_ms: Some(60), ..Behaviour::default() });
-    let mut stream = open(address, &post(PATH, CHAT_STREAM)).await;
-    let head = read_until(&mut stream, "\r\n\r\n").await;
     let before = Instant::now();
-    assert!(!head.contains("data: "), "{head}");
-    read_until(&mut stream, "data: ").await;
-    assert!(before.elapsed() >= pause / 2);
+    read_until(&mut open(address, &post(PATH, CHAT_STREAM)).await, "data: ").await;
+    assert!(before.elapsed() >= pause);
 
     mock.set(Behaviour { interval_ms: Some(20), tokens: 4, ..Behaviour::default() });
     let before = Instant::now();

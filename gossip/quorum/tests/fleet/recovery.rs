@@ -154,6 +154,24 @@ fn a_stale_steward_closes_nothing() {
 }
 
 #[test]
+fn a_late_answer_to_a_probe_that_was_overtaken_closes_nothing() {
+    for seed in 0..4 {
+        let mut world = opened(seed, 3);
+        world.probe_takes = 25_000;
+        until_probed(&mut world, 1, Duration::from_secs(20));
+        world.probe_takes = 300;
+        until_probed(&mut world, 2, Duration::from_secs(22));
+        world.run(Duration::from_secs(1));
+        // The first answer comes, and is good; but the second probe has failed meanwhile.
+        world.is_sick = false;
+        world.run(Duration::from_secs(6));
+        assert_eq!(world.agreed(), Some(true));
+        until_closed(&mut world, Duration::from_secs(20));
+        assert_eq!(world.ledger.fences(), [(1, 0), (1, 0), (1, 1)]);
+    }
+}
+
+#[test]
 fn a_probe_that_failed_in_its_sleeping_steward_undoes_no_closing() {
     for seed in 0..8 {
         let mut world = opened(seed, 5);
@@ -195,23 +213,45 @@ fn votes_that_come_after_the_closing_are_void_and_their_voters_released() {
     }
 }
 
+/// A fleet in two parts: three have the endpoint out in incident 1, one of the two others votes for
+/// incident 2, since these have heard of an incident that came to nothing.
+fn numbered_apart(seed: u64) -> World {
+    let mut world = World::new(seed, 5);
+    world.is_sick = true;
+    world.partition(&[&[0, 1, 2], &[3, 4]]);
+    world.trip(3);
+    world.run(Duration::from_secs(2));
+    world.nodes[3].opened = None;
+    world.run(Duration::from_secs(2));
+    for index in 0..4 {
+        world.trip(index);
+    }
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.view(3).tally.incident, 2);
+    assert_eq!(world.view(0).incident, 1);
+    world
+}
+
+#[test]
+fn one_closing_ends_what_was_numbered_apart_and_heard_of_during_the_probe() {
+    for seed in 0..8 {
+        let mut world = numbered_apart(seed);
+        world.probe_takes = 9_000;
+        until_probed(&mut world, 1, Duration::from_secs(10));
+        world.heal();
+        world.until(Duration::from_secs(8), "all out", |world| world.agreed() == Some(true));
+        world.is_sick = false;
+        until_closed(&mut world, Duration::from_secs(10));
+        world.run(Duration::from_secs(30));
+        assert_eq!(world.agreed(), Some(false));
+        assert_eq!(world.ledger.fences().len(), 1);
+    }
+}
+
 #[test]
 fn one_closing_ends_an_incident_that_two_sides_numbered_apart() {
     for seed in 0..8 {
-        let mut world = World::new(seed, 5);
-        world.is_sick = true;
-        // Nodes 3 and 4 have heard of an incident that came to nothing, and number on from it.
-        world.partition(&[&[0, 1, 2], &[3, 4]]);
-        world.trip(3);
-        world.run(Duration::from_secs(2));
-        world.nodes[3].opened = None;
-        world.run(Duration::from_secs(2));
-        for index in 0..4 {
-            world.trip(index);
-        }
-        world.run(Duration::from_secs(2));
-        assert_eq!(world.view(3).tally.incident, 2);
-        assert_eq!(world.view(0).incident, 1);
+        let mut world = numbered_apart(seed);
         world.heal();
         world.until(Duration::from_secs(12), "all out", |world| world.agreed() == Some(true));
         world.is_sick = false;
@@ -286,6 +326,7 @@ fn a_node_that_wakes_from_a_pause_only_observes_for_a_while() {
 fn a_fleet_that_all_slept_wakes_without_a_storm_of_probes() {
     for seed in 0..4 {
         let mut world = opened(seed, 5);
+        world.run(Duration::from_secs(1));
         for index in 0..5 {
             world.pause(index);
         }

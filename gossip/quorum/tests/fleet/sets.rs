@@ -5,8 +5,8 @@ use std::time::Duration;
 use quorum::circuit::Recovery;
 use quorum::view::{EndpointView, MemberView};
 use quorum::{
-    Basis, Card, Council, EndpointKey, Evidence, Forced, Heard, Member, NodeId, Override,
-    ProbeResult, Stage, Standing, Statement, Step, Vote,
+    Basis, Card, Council, EndpointKey, Evidence, Forced, Heard, LocalOpening, Member, NodeId,
+    Override, ProbeResult, Stage, Standing, Statement, Step, Vote,
 };
 
 use super::chance::Chance;
@@ -242,4 +242,25 @@ fn statements_about_endpoints_that_are_not_enrolled_are_not_taken_in() {
     council.hear(START, &[member(1, 1, vec![Heard { seq: 1, statement: foreign }])]);
     assert!(council.endpoint(START, &EndpointKey::new("llama/other")).is_none());
     assert_eq!(council.count(START, &EndpointKey::new("llama/other")).counted, 0);
+}
+
+#[test]
+fn a_breaker_that_is_slow_to_follow_a_closing_does_not_vote_again() {
+    let mut council = council();
+    let local =
+        LocalOpening { since: START, reason: "faults".to_owned(), evidence: Evidence::default() };
+    council.state(START, &key(), Some(local.clone()));
+    assert_eq!(council.count(START, &key()).counted, 1);
+    let closing = Heard { seq: 1, statement: step(1, 0, 2) };
+    let now = START + seconds(1);
+    council.hear(now, &[member(1, 1, vec![closing])]);
+    for tick in 0..50 {
+        let now = now + Duration::from_millis(100 * tick);
+        council.state(now, &key(), Some(local.clone()));
+        assert_eq!(council.count(now, &key()).counted, 0);
+    }
+    let again = LocalOpening { since: now + seconds(6), ..local };
+    council.state(again.since, &key(), Some(again.clone()));
+    let tally = council.count(again.since, &key());
+    assert_eq!((tally.counted, tally.incident), (1, 2), "a new opening is a new incident");
 }

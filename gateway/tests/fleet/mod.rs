@@ -1,0 +1,192 @@
+//! A fleet of gateway processes over mock endpoints, with thresholds low enough for a test.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gateway::mock::{Behaviour, Mock};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::process::{self, Gateway, until};
+
+/// How a test fleet is made.
+pub struct Plan<'a> {
+    /// What each node believes to be endpoint `b`'s address; `a` is the same for all.
+    pub b_for: &'a dyn Fn(usize, SocketAddr) -> SocketAddr,
+    /// The first cool-down.
+    pub base: &'a str,
+}
+
+/// Three gateways in processes of their own, and two mock endpoints, `a` and `b`.
+pub struct Fleet {
+    pub nodes: Vec<Gateway>,
+    pub a: Mock,
+    pub b: Mock,
+    _directory: tempfile::TempDir,
+}
+
+pub const B: &str = "m/b";
+
+impl Fleet {
+    /// Starts a fleet and waits until every node knows all three and may decide.
+    pub async fn start(plan: Plan<'_>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["gw-1", "gw-2", "gw-3"];
+        gossip::certs::throw_away(directory.path(), &names).unwrap();
+        let (a_address, a) = process::mock("a").await;
+        let (b_address, b) = process::mock("b").await;
+        let mut nodes: Vec<Gateway> = Vec::new();
+        for (index, name) in names.into_iter().enumerate() {
+            let seed = nodes.first().and_then(|node| node.gossip);
+            let b_seen = (plan.b_for)(index, b_address);
+            let yaml = configuration(directory.path(), name, seed, &[a_address, b_seen], plan.base);
+            nodes.push(Gateway::serve(directory.path(), name, &yaml));
+        }
+        let fleet = Self { nodes, a, b, _directory: directory };
+        fleet.form().await;
+        fleet
+    }
+
+    async fn form(&self) {
+        for node in &self.nodes {
+            until("the fleet forms", async || {
+                let cluster = node.look("/admin/v1/cluster").await;
+                cluster["live"] == self.nodes.len() && cluster["observing_ms"] == 0
+            })
+            .await;
+        }
+    }
+
+    /// Makes `b` slow and lets `by` send until the fleet has it out on each of them.
+    pub async fn convict(&self, by: &[usize]) {
+        self.b.set(Behaviour { latency_ms: Some(2_000), ..Behaviour::default() });
+        let callers: Vec<&Gateway> = by.iter().map(|index| &self.nodes[*index]).collect();
+        let is_out = async || {
+            for node in &callers {
+                if !is_out(node).await {
+                    return false;
+                }
+            }
+            true
+        };
+        let traffic = async {
+            loop {
+                let calls = callers.iter().flat_map(|node| (0..4).map(|_| node.chat()));
+                join_all(calls).await;
+            }
+        };
+        tokio::select! {
+            () = until("the fleet takes b out", is_out) => {}
+            () = traffic => {}
+        }
+    }
+
+    /// The node that leads the recovery of `b`, by its own and everybody's account.
+    pub async fn steward(&self) -> usize {
+        let view = self.nodes[0].explain(B).await;
+        let name = view["cluster"]["steward"].as_str().unwrap().to_owned();
+        self.nodes.iter().position(|node| node.name == name).unwrap()
+    }
+}
+
+/// Whether the node has `b` out by the fleet's verdict.
+pub async fn is_out(node: &Gateway) -> bool {
+    node.explain(B).await["cluster"]["state"] == "open"
+}
+
+/// Whether the node has `b` in, in every respect.
+pub async fn is_in(node: &Gateway) -> bool {
+    let view = node.explain(B).await;
+    view["cluster"]["state"] == "closed"
+        && view["local"]["state"] == "closed"
+        && view["local"]["held"] == false
+}
+
+async fn join_all(calls: impl Iterator<Item = impl Future>) {
+    // All are polled together; the slowest ends the round.
+    let mut calls: Vec<_> = calls.map(|call| Box::pin(async { drop(call.await) })).collect();
+    std::future::poll_fn(|context| {
+        calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
+        if calls.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+fn configuration(
+    directory: &Path,
+    node: &str,
+    seed: Option<SocketAddr>,
+    endpoints: &[SocketAddr; 2],
+    base: &str,
+) -> String {
+    let seeds = seed.map(|seed| seed.to_string()).unwrap_or_default();
+    let [a, b] = endpoints;
+    let directory = directory.display();
+    format!(
+        "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
+admin: {{ listen: 127.0.0.1:0 }}
+log: {{ format: json, level: info }}
+cluster:
+  id: test
+  node_id: {node}
+  listen: 127.0.0.1:0
+  seeds: [{seeds}]
+  tls: {{ ca: {directory}/ca.crt, cert: {directory}/{node}.crt, key: {directory}/{node}.key }}
+  gossip_interval: 1s
+  quorum: {{ expected_members: 3, observe: 1s }}
+circuit_breaker:
+  slow: {{ total: 400ms, first_token: off, dedup: 200ms, confirmations: 2 }}
+  open: {{ base: {base}, max: 60s }}
+  probe: {{ first_token: 2s }}
+models:
+  - name: m
+    endpoints:
+      - {{ name: a, address: \"http://{a}\" }}
+      - {{ name: b, address: \"http://{b}\" }}
+"
+    )
+}
+
+/// A link to an address that can be broken: while broken, connections are closed as they come.
+pub struct Link {
+    pub address: SocketAddr,
+    broken: Arc<AtomicBool>,
+}
+
+impl Link {
+    /// A whole link to `target`.
+    pub async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let broken = Arc::new(AtomicBool::new(false));
+        let is_broken = Arc::clone(&broken);
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                if is_broken.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let is_broken = Arc::clone(&is_broken);
+                tokio::spawn(async move {
+                    let Ok(mut far) = TcpStream::connect(target).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        () = cut(&is_broken) => {}
+                    }
+                });
+            }
+        });
+        Self { address, broken }
+    }
+
+    /// Breaks the link, connections that stand included.
+    pub fn cut(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn cut(is_broken: &AtomicBool) {
+    while !is_broken.load(Ordering::Relaxed) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}

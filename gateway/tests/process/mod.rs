@@ -1,0 +1,188 @@
+//! Real processes for the tests: the binary with a configuration file, asked over its own sockets.
+//!
+//! A process is ended by its own handle, with SIGKILL, when the test drops it. Every wait has a
+//! deadline and says what it waited for.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gateway::mock::{self, Mock};
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+/// No single wait of a test takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A gateway process.
+pub struct Gateway {
+    child: Child,
+    pub name: String,
+    pub clients: SocketAddr,
+    pub operators: SocketAddr,
+    pub gossip: Option<SocketAddr>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Gateway {
+    /// Starts `quorumgate serve` with this configuration and waits until it serves.
+    pub fn serve(directory: &Path, name: &str, yaml: &str) -> Self {
+        let file = directory.join(format!("{name}.yaml"));
+        std::fs::write(&file, yaml).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_quorumgate"))
+            .args(["serve", "--config"])
+            .arg(&file)
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (served, serving) = std::sync::mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Ok(event) = serde_json::from_str::<Value>(&line)
+                    && event["message"] == "serving"
+                {
+                    let _ = served.send(event);
+                }
+                kept.lock().unwrap().push(line);
+            }
+        });
+        let Ok(event) = serving.recv_timeout(PATIENCE) else {
+            let _ = child.kill();
+            panic!("{name} does not serve: {:?}", log.lock().unwrap());
+        };
+        let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
+        let gossip = event["gossip"].as_str().unwrap();
+        let gossip = gossip.strip_prefix("Some(").map(|rest| rest.trim_end_matches(')'));
+        Self {
+            child,
+            name: name.to_owned(),
+            clients: address("clients"),
+            operators: address("operators"),
+            gossip: gossip.map(|address| address.parse().unwrap()),
+            log,
+        }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the process at once, as a crash would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} does not end", self.name);
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// `GET` on the operators' listener.
+    pub async fn look(&self, path: &str) -> Value {
+        let (status, body) = call(self.operators, Method::GET, path, &[], "").await.unwrap();
+        assert!(status.is_success(), "{path}: {status} {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// What it says of an endpoint.
+    pub async fn explain(&self, endpoint: &str) -> Value {
+        self.look(&format!("/admin/v1/endpoints/{endpoint}/explain")).await
+    }
+
+    /// One plain chat request; its status.
+    pub async fn chat(&self) -> StatusCode {
+        let answer = call(self.clients, Method::POST, CHAT, &[], &chat_body(false)).await;
+        answer.map_or(StatusCode::IM_A_TEAPOT, |(status, _)| status)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of {}\n{}", self.name, self.log().join("\n"));
+        }
+    }
+}
+
+pub const CHAT: &str = "/v1/chat/completions";
+
+/// A small chat request.
+pub fn chat_body(is_stream: bool) -> String {
+    json!({
+        "model": "m",
+        "messages": [{ "role": "user", "content": "hello" }],
+        "stream": is_stream,
+    })
+    .to_string()
+}
+
+/// One HTTP request on a connection of its own.
+pub async fn call(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Result<(StatusCode, String), hyper_util::client::legacy::Error> {
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let mut request = Request::builder()
+        .method(method)
+        .uri(format!("http://{address}{path}"))
+        .header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+    let response = client.request(request).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await.map(|body| body.to_bytes());
+    let body = String::from_utf8_lossy(&body.unwrap_or_default()).into_owned();
+    Ok((status, body))
+}
+
+/// A mock model server in the test's own process.
+pub async fn mock(name: &str) -> (SocketAddr, Mock) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mock = Mock::new(name);
+    tokio::spawn(mock::serve(listener, mock.clone()));
+    (address, mock)
+}
+
+/// Waits until `done` holds.
+pub async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !done().await {
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
