@@ -24,7 +24,7 @@ use bytes::Bytes;
 use chitchat::{ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, spawn_chitchat};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::codec::Push;
 use crate::generation::STRIDE;
@@ -155,7 +155,7 @@ impl Node {
             if born.elapsed() >= RESTART_FORGIVEN {
                 pause = RESTART_MIN;
             }
-            error!(?pause, "the gossip task ended and is started again");
+            warn!(?pause, "the gossip task ended and is started again");
             tokio::select! {
                 () = sleep(pause) => {}
                 () = stopped(&mut self.channels.stop) => return,
@@ -195,7 +195,7 @@ impl Node {
         let handle = match spawned {
             Ok(handle) => handle,
             Err(error) => {
-                error!(%error, "the gossip task does not start");
+                warn!(%error, "the gossip task does not start");
                 return Ended::Died;
             }
         };

@@ -11,26 +11,26 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::process::{self, Gateway, until};
 
 /// How a test fleet is made.
-pub struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     /// What each node believes to be endpoint `b`'s address; `a` is the same for all.
-    pub b_for: &'a dyn Fn(usize, SocketAddr) -> SocketAddr,
+    pub(crate) b_for: &'a dyn Fn(usize, SocketAddr) -> SocketAddr,
     /// The first cool-down.
-    pub base: &'a str,
+    pub(crate) base: &'a str,
 }
 
 /// Three gateways in processes of their own, and two mock endpoints, `a` and `b`.
-pub struct Fleet {
-    pub nodes: Vec<Gateway>,
-    pub a: Mock,
-    pub b: Mock,
+pub(crate) struct Fleet {
+    pub(crate) nodes: Vec<Gateway>,
+    pub(crate) a: Mock,
+    pub(crate) b: Mock,
     _directory: tempfile::TempDir,
 }
 
-pub const B: &str = "m/b";
+pub(crate) const B: &str = "m/b";
 
 impl Fleet {
     /// Starts a fleet and waits until every node knows all three and may decide.
-    pub async fn start(plan: Plan<'_>) -> Self {
+    pub(crate) async fn start(plan: Plan<'_>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let names = ["gw-1", "gw-2", "gw-3"];
         gossip::certs::throw_away(directory.path(), &names).unwrap();
@@ -59,7 +59,7 @@ impl Fleet {
     }
 
     /// Makes `b` slow and lets `by` send until the fleet has it out on each of them.
-    pub async fn convict(&self, by: &[usize]) {
+    pub(crate) async fn convict(&self, by: &[usize]) {
         self.b.set(Behaviour { latency_ms: Some(2_000), ..Behaviour::default() });
         let callers: Vec<&Gateway> = by.iter().map(|index| &self.nodes[*index]).collect();
         let is_out = async || {
@@ -83,7 +83,7 @@ impl Fleet {
     }
 
     /// The node that leads the recovery of `b`, by its own and everybody's account.
-    pub async fn steward(&self) -> usize {
+    pub(crate) async fn steward(&self) -> usize {
         let view = self.nodes[0].explain(B).await;
         let name = view["cluster"]["steward"].as_str().unwrap().to_owned();
         self.nodes.iter().position(|node| node.name == name).unwrap()
@@ -91,12 +91,12 @@ impl Fleet {
 }
 
 /// Whether the node has `b` out by the fleet's verdict.
-pub async fn is_out(node: &Gateway) -> bool {
+pub(crate) async fn is_out(node: &Gateway) -> bool {
     node.explain(B).await["cluster"]["state"] == "open"
 }
 
 /// Whether the node has `b` in, in every respect.
-pub async fn is_in(node: &Gateway) -> bool {
+pub(crate) async fn is_in(node: &Gateway) -> bool {
     let view = node.explain(B).await;
     view["cluster"]["state"] == "closed"
         && view["local"]["state"] == "closed"
@@ -149,14 +149,14 @@ models:
 }
 
 /// A link to an address that can be broken: while broken, connections are closed as they come.
-pub struct Link {
-    pub address: SocketAddr,
+pub(crate) struct Link {
+    pub(crate) address: SocketAddr,
     broken: Arc<AtomicBool>,
 }
 
 impl Link {
     /// A whole link to `target`.
-    pub async fn to(target: SocketAddr) -> Self {
+    pub(crate) async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let broken = Arc::new(AtomicBool::new(false));
@@ -180,7 +180,7 @@ impl Link {
     }
 
     /// Breaks the link, connections that stand included.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 }

@@ -21,21 +21,21 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
 /// No single wait of a test takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A gateway process.
-pub struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
-    pub name: String,
-    pub clients: SocketAddr,
-    pub operators: SocketAddr,
-    pub gossip: Option<SocketAddr>,
+    pub(crate) name: String,
+    pub(crate) clients: SocketAddr,
+    pub(crate) operators: SocketAddr,
+    pub(crate) gossip: Option<SocketAddr>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Gateway {
     /// Starts `quorumgate serve` with this configuration and waits until it serves.
-    pub fn serve(directory: &Path, name: &str, yaml: &str) -> Self {
+    pub(crate) fn serve(directory: &Path, name: &str, yaml: &str) -> Self {
         let file = directory.join(format!("{name}.yaml"));
         std::fs::write(&file, yaml).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_quorumgate"))
@@ -77,18 +77,18 @@ impl Gateway {
     }
 
     /// The process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Ends the process at once, as a crash would.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits for the process to end by itself.
-    pub fn wait(&mut self) -> Option<i32> {
+    pub(crate) fn wait(&mut self) -> Option<i32> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -100,24 +100,24 @@ impl Gateway {
     }
 
     /// What it has logged.
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
 
     /// `GET` on the operators' listener.
-    pub async fn look(&self, path: &str) -> Value {
+    pub(crate) async fn look(&self, path: &str) -> Value {
         let (status, body) = call(self.operators, Method::GET, path, &[], "").await.unwrap();
         assert!(status.is_success(), "{path}: {status} {body}");
         serde_json::from_str(&body).unwrap()
     }
 
     /// What it says of an endpoint.
-    pub async fn explain(&self, endpoint: &str) -> Value {
+    pub(crate) async fn explain(&self, endpoint: &str) -> Value {
         self.look(&format!("/admin/v1/endpoints/{endpoint}/explain")).await
     }
 
     /// One plain chat request; its status.
-    pub async fn chat(&self) -> StatusCode {
+    pub(crate) async fn chat(&self) -> StatusCode {
         let answer = call(self.clients, Method::POST, CHAT, &[], &chat_body(false)).await;
         answer.map_or(StatusCode::IM_A_TEAPOT, |(status, _)| status)
     }
@@ -133,10 +133,10 @@ impl Drop for Gateway {
     }
 }
 
-pub const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 
 /// A small chat request.
-pub fn chat_body(is_stream: bool) -> String {
+pub(crate) fn chat_body(is_stream: bool) -> String {
     json!({
         "model": "m",
         "messages": [{ "role": "user", "content": "hello" }],
@@ -146,7 +146,7 @@ pub fn chat_body(is_stream: bool) -> String {
 }
 
 /// One HTTP request on a connection of its own.
-pub async fn call(
+pub(crate) async fn call(
     address: SocketAddr,
     method: Method,
     path: &str,
@@ -170,7 +170,7 @@ pub async fn call(
 }
 
 /// A mock model server in the test's own process.
-pub async fn mock(name: &str) -> (SocketAddr, Mock) {
+pub(crate) async fn mock(name: &str) -> (SocketAddr, Mock) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mock = Mock::new(name);
@@ -179,7 +179,7 @@ pub async fn mock(name: &str) -> (SocketAddr, Mock) {
 }
 
 /// Waits until `done` holds.
-pub async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !done().await {
         assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");

@@ -241,9 +241,10 @@ impl Circuit {
         }
     }
 
-    /// Opens for the fleet: `tally` has a majority since `since`.
+    /// Opens for the fleet: `tally` has a majority since `since`. An incident that is known to be led
+    /// is joined as it is led, its probe in flight included, even if some vote under a later number.
     pub fn open(&mut self, endpoint: &EndpointKey, since: Duration, tally: &Tally) -> Opening {
-        let known = self.furthest.as_ref().filter(|(step, _)| step.incident >= tally.incident);
+        let led = self.furthest.clone().filter(|(step, _)| step.stage != Stage::Closed);
         let level = match self.last_closed {
             Some((at, level)) if since < at.saturating_add(self.recovery.reset_after) => {
                 level.saturating_add(1)
@@ -251,7 +252,7 @@ impl Circuit {
             Some(_) | None => 0,
         };
         let mut opening = Opening {
-            incident: tally.incident,
+            incident: led.as_ref().map_or(tally.incident, |(step, _)| step.incident),
             since,
             failures: 0,
             level: level.min(LEVEL_MAX),
@@ -261,7 +262,7 @@ impl Circuit {
         };
         opening.due = since.saturating_add(self.cool_down(endpoint, &opening));
         self.opening = Some(opening.clone());
-        if let Some((step, stated_at)) = known.cloned() {
+        if let Some((step, stated_at)) = led {
             self.follow(&step, stated_at);
         }
         self.opening.clone().unwrap_or(opening)

@@ -7,7 +7,6 @@
 mod certificates;
 mod hostile;
 mod refused;
-mod scale;
 mod spread;
 mod stranger;
 mod world;

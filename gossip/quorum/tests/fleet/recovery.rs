@@ -172,6 +172,21 @@ fn a_late_answer_to_a_probe_that_was_overtaken_closes_nothing() {
 }
 
 #[test]
+fn a_steward_that_wakes_does_not_probe_beside_the_one_that_took_over() {
+    for seed in 0..8 {
+        let mut world = opened(seed, 5);
+        world.probe_takes = 9_000;
+        until_probed(&mut world, 1, Duration::from_secs(20));
+        world.run(Duration::from_secs(1));
+        world.pause(world.ledger.flights[0].node);
+        until_probed(&mut world, 2, Duration::from_secs(60));
+        world.resume(world.ledger.flights[0].node);
+        world.run(Duration::from_secs(60));
+        assert_eq!(world.ledger.most_in_flight(), 1);
+    }
+}
+
+#[test]
 fn a_probe_that_failed_in_its_sleeping_steward_undoes_no_closing() {
     for seed in 0..8 {
         let mut world = opened(seed, 5);
