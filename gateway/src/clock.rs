@@ -4,13 +4,20 @@
 //! all parts speak of the same moments.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
 
 static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 /// Time since the process first asked for it. Never runs back.
 pub fn now() -> Duration {
     ORIGIN.get_or_init(Instant::now).elapsed()
+}
+
+/// The same moment as the runtime counts it, for its deadlines.
+pub fn instant() -> Instant {
+    Instant::now()
 }
 
 /// The wall clock in milliseconds since 1970, for names and logs only: nothing is decided by it.

@@ -41,6 +41,9 @@ pub const SEEDS_MAX: usize = 64;
 /// Most paths in `fail_closed.allowed_paths`.
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
+/// The sections that are the same on every node of a fleet.
+const SHARED: [&str; 3] = ["fail_closed", "retry", "models"];
+
 /// What stands in place of a secret wherever the configuration is shown.
 const MASK: &str = "***";
 
@@ -123,13 +126,22 @@ impl Config {
         file::effective(self)
     }
 
-    /// Sixteen hexadecimal digits that are equal when the effective settings are equal; a changed
-    /// secret does not change them.
+    /// Sixteen hexadecimal digits that are equal on two nodes when the settings that a fleet shares
+    /// are: models, limits and retries, not names and addresses of the node. A changed secret does
+    /// not change them.
     #[must_use]
     pub fn hash(&self) -> String {
         // FNV-1a, 64 bit (Fowler, Noll, Vo): a fingerprint to compare nodes by, no protection.
         let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
-        for byte in self.effective_yaml().bytes() {
+        let text = self.effective_yaml();
+        let mut is_shared = false;
+        let shared = text.lines().filter(|line| {
+            if line.starts_with(|first: char| first.is_ascii_lowercase()) {
+                is_shared = SHARED.iter().any(|section| line.starts_with(section));
+            }
+            is_shared
+        });
+        for byte in shared.flat_map(str::bytes) {
             digest = (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
         format!("{digest:016x}")
@@ -347,12 +359,26 @@ pub struct Endpoint {
 pub struct Probe {
     /// Whether one is sent at all; true by default.
     pub enabled: bool,
-    /// How long its first token may take; 10 s by default.
+    /// Where it is sent; chat by default.
+    pub route: ProbeRoute,
+    /// How long its answer may take; 10 s by default.
     pub first_token: Duration,
     /// Most tokens asked for; 1 to 1,024, 16 by default.
     pub max_tokens: u32,
     /// What it says; `ping` by default.
     pub prompt: String,
+}
+
+/// Which of an endpoint's routes a probe is sent to: one that its model serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeRoute {
+    /// `/v1/chat/completions`.
+    #[default]
+    Chat,
+    /// `/v1/completions`.
+    Completions,
+    /// `/v1/embeddings`.
+    Embeddings,
 }
 
 /// What is logged and how.

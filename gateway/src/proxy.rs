@@ -86,7 +86,7 @@ impl Gate {
         upstream: &Upstream,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
-        let started = Instant::now();
+        let started = clock::instant();
         let (head, body) = request.into_parts();
         let id = request_id(&head.headers);
         let mut line = Line::new(&id, &head.headers);
@@ -163,7 +163,7 @@ impl Gate {
                 }
                 Err(failure) => {
                     last = Some(failure.error);
-                    if !failure.may_failover || Instant::now() >= deadline {
+                    if !failure.may_failover || clock::instant() >= deadline {
                         break;
                     }
                 }

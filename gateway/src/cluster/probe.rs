@@ -12,10 +12,13 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use quorum::{EndpointKey, ProbeResult};
+use serde_json::json;
 
 use super::Seat;
 use crate::clock;
+use crate::config::ProbeRoute;
 use crate::fleet::{Endpoint, Pool};
+use crate::proxy::admission::Route;
 use crate::upstream::{self, PROBE_HEADER, Upstream};
 
 /// What is read of a probe's answer.
@@ -61,18 +64,24 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
 /// Sends one probe and judges the answer.
 async fn probe(upstream: &Upstream, pool: &Pool, endpoint: &Endpoint) -> (ProbeResult, Cause) {
     let model = endpoint.config.upstream_model.as_deref().unwrap_or(&pool.name);
-    let body = serde_json::json!({
-        "model": model,
-        "messages": [{ "role": "user", "content": pool.probe.prompt }],
-        "max_tokens": pool.probe.max_tokens,
-        "stream": false,
-    });
+    let (prompt, max_tokens) = (&pool.probe.prompt, pool.probe.max_tokens);
+    let (route, body) = match pool.probe.route {
+        ProbeRoute::Chat => {
+            let messages = json!([{ "role": "user", "content": prompt }]);
+            let body = json!({ "model": model, "messages": messages, "max_tokens": max_tokens });
+            (Route::Chat, body)
+        }
+        ProbeRoute::Completions => {
+            let body = json!({ "model": model, "prompt": prompt, "max_tokens": max_tokens });
+            (Route::Completions, body)
+        }
+        ProbeRoute::Embeddings => (Route::Embeddings, json!({ "model": model, "input": prompt })),
+    };
     let id = format!("probe-{:016x}", fastrand::u64(..));
     let id = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("probe"));
     let body = Bytes::from(body.to_string());
-    let path = "/v1/chat/completions";
     let Some(mut request) =
-        upstream::request(&endpoint.config, path, (&id, &HeaderMap::new()), body)
+        upstream::request(&endpoint.config, route.path(), (&id, &HeaderMap::new()), body)
     else {
         return (ProbeResult::Inconclusive, Cause::Other);
     };

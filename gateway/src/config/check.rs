@@ -38,7 +38,7 @@ pub(super) fn check(
     let root = Section::root(&source);
     let server = process::server(&root, &file.server)?;
     let admin = process::admin(&root, &file.admin, server.listen)?;
-    Ok(Config {
+    let config = Config {
         server,
         admin,
         cluster: cluster::cluster(&root, &file.cluster)?,
@@ -46,7 +46,16 @@ pub(super) fn check(
         retry: process::retry(&root, &file.retry)?,
         log: process::log(&root, &file.log)?,
         pools: models::pools(&root, file)?,
-    })
+    };
+    // In a fleet the steward's probe is the way back, and this version knows no other.
+    let unprobed = config.pools.iter().find(|pool| !pool.probe.enabled);
+    match unprobed.filter(|_| config.cluster.is_some()) {
+        Some(pool) => {
+            let problem = format!("needs the probe that is switched off for model {}", pool.name);
+            Err(root.refuse("cluster", file.cluster.place(), &problem, "leave probe.enabled true"))
+        }
+        None => Ok(config),
+    }
 }
 
 /// Reads a duration of at least 1 ms under `key`.

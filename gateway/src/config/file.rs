@@ -371,6 +371,7 @@ section! {
     /// `circuit_breaker.probe`.
     ProbeSection {
         enabled: Scalar,
+        route: Scalar,
         first_token: Scalar,
         max_tokens: Scalar,
         prompt: Scalar,

@@ -262,10 +262,11 @@ fn an_order_writes_durations_as_the_file_does() {
 
 #[test]
 fn a_changed_secret_leaves_the_fingerprint_alone() {
-    let text = format!("admin: {{token: \"${{T}}\"}}\n{SMALLEST}");
+    let text = "models: [{name: m, endpoints: [\
+                {name: a, address: \"http://127.0.0.1:1\", api_key: \"${T}\"}]}]";
     let hash_with = |token: &str| {
         let env = |_: &str| Some(token.to_owned());
-        parse(&text, "gw.yaml", &env).unwrap().hash()
+        parse(text, "gw.yaml", &env).unwrap().hash()
     };
     assert_eq!(hash_with("one-token"), hash_with("other-token"));
     assert_ne!(hash_with("one-token"), parsed(SMALLEST).hash());
@@ -336,4 +337,18 @@ fn assert_one_line(error: &str) {
     assert!(!error.chars().any(char::is_control), "{error:?}");
     assert!(!error.contains("hunter2"), "{error:?}");
     assert!(error.len() < 400, "{error:?}");
+}
+
+#[test]
+fn the_hash_is_the_same_on_two_nodes_of_a_fleet_and_not_for_two_fleets() {
+    let hash = |node: &str, weight: u32| {
+        let text = format!(
+            "cluster: {{ id: c, node_id: {node}, listen: 127.0.0.1:1, tls: {{ insecure: true }} }}
+models: [ {{ name: m, endpoints: [ {{ name: a, address: \"http://127.0.0.1:1\", weight: {weight} }} ] }} ]
+"
+        );
+        parse(&text, "gw.yaml", &|_| None).unwrap().hash()
+    };
+    assert_eq!(hash("gw-1", 1), hash("gw-2", 1));
+    assert_ne!(hash("gw-1", 1), hash("gw-1", 2));
 }

@@ -90,7 +90,7 @@ pub(super) async fn run(
     mut admission: Admission,
 ) -> Result<Answer, Failure> {
     let endpoint = admission.endpoint().clone();
-    let started = Instant::now();
+    let started = clock::instant();
     let rule = &endpoint.config.rule.slow;
     let mut limits = Limits {
         slow_total: started + rule.total,

@@ -6,6 +6,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::relay::End;
+use crate::clock;
 
 /// The status that stands for a client that left.
 const CLIENT_LEFT: u16 = 499;
@@ -36,7 +37,7 @@ impl Line {
         Self {
             request_id: request_id.clone(),
             agent_id: headers.get("x-agent-id").cloned(),
-            started: Instant::now(),
+            started: clock::instant(),
             model: String::new(),
             endpoint: String::new(),
             upstream_status: 0,

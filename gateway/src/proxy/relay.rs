@@ -119,7 +119,7 @@ impl Relay {
     }
 
     fn new(upstream: Incoming, admission: Admission, patience: Patience, on_end: OnEnd) -> Self {
-        let now = Instant::now();
+        let now = clock::instant();
         let mut relay = Self {
             upstream: Some(upstream),
             ready: VecDeque::new(),
@@ -146,7 +146,7 @@ impl Relay {
     /// Takes in bytes from the upstream: whole events go to the queue, the tail waits.
     fn take(&mut self, bytes: Bytes) {
         let Some(reader) = &mut self.reader else {
-            self.progress_at = Instant::now();
+            self.progress_at = clock::instant();
             self.ready.push_back(bytes);
             return;
         };
@@ -178,10 +178,10 @@ impl Relay {
         for meaning in meanings {
             match meaning {
                 Meaning::Preamble => {}
-                Meaning::Content => self.progress_at = Instant::now(),
+                Meaning::Content => self.progress_at = clock::instant(),
                 Meaning::Finish => {
                     self.has_finish = true;
-                    self.progress_at = Instant::now();
+                    self.progress_at = clock::instant();
                 }
                 Meaning::Done => {
                     self.finish();
@@ -263,7 +263,7 @@ impl Relay {
 
     /// A deadline has passed: slow evidence, silence, or the end of patience.
     fn timer_fired(&mut self) {
-        let now = Instant::now();
+        let now = clock::instant();
         if now >= self.patience.deadline || now >= self.progress_at + self.patience.idle {
             self.give_up();
             return;

@@ -161,26 +161,6 @@ impl Circuit {
         }
     }
 
-    /// Takes a standing opening along to a later number under which others vote in the same incident,
-    /// so that one closing ends it for all. Not while a probe is in flight, whose answer it would
-    /// fence off. `leader` is this node, if it leads.
-    pub(crate) fn renumber(&mut self, now: Duration, incident: u64, leader: Option<&NodeId>) {
-        let Some(opening) = &mut self.opening else { return };
-        let is_probing =
-            opening.my_probe.is_some() || opening.probing_until.is_some_and(|until| now < until);
-        if incident <= opening.incident || is_probing {
-            return;
-        }
-        opening.incident = incident;
-        let remaining = opening.due.saturating_sub(now);
-        if let Some(vote) = self.mine.as_mut().filter(|vote| vote.withdrawn.is_none()) {
-            vote.incident = vote.incident.max(incident);
-        }
-        if let Some(me) = leader {
-            self.take_step(now, me, Stage::Waiting { remaining });
-        }
-    }
-
     /// Lets a standing opening cool down until `now` at least: an order held it up, and without this
     /// every rank would be past its turn at once.
     pub(crate) fn defer(&mut self, now: Duration) {
@@ -195,14 +175,12 @@ impl Circuit {
         self.opening.as_ref().is_some_and(|opening| known < opening.incident)
     }
 
-    /// Brings the opening in line with a step just learned.
+    /// Brings the opening in line with a step just learned: an incident that is led is joined as it is
+    /// led, even by a node that opened under a later number, since until it is closed none is later.
     fn follow(&mut self, step: &Step, stated_at: Duration) {
-        let Some(opening) = &mut self.opening else {
+        let Some(opening) = self.opening.as_mut().filter(|_| step.stage != Stage::Closed) else {
             return;
         };
-        if step.incident < opening.incident {
-            return;
-        }
         opening.incident = step.incident;
         opening.failures = step.failures;
         opening.level = step.level;
@@ -241,8 +219,8 @@ impl Circuit {
         }
     }
 
-    /// Opens for the fleet: `tally` has a majority since `since`. An incident that is known to be led
-    /// is joined as it is led, its probe in flight included, even if some vote under a later number.
+    /// Opens for the fleet: `tally` has a majority since `since`. An incident that is led already is
+    /// joined, its probe in flight included.
     pub fn open(&mut self, endpoint: &EndpointKey, since: Duration, tally: &Tally) -> Opening {
         let led = self.furthest.clone().filter(|(step, _)| step.stage != Stage::Closed);
         let level = match self.last_closed {
@@ -252,7 +230,7 @@ impl Circuit {
             Some(_) | None => 0,
         };
         let mut opening = Opening {
-            incident: led.as_ref().map_or(tally.incident, |(step, _)| step.incident),
+            incident: tally.incident,
             since,
             failures: 0,
             level: level.min(LEVEL_MAX),

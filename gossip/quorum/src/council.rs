@@ -271,7 +271,7 @@ impl Council {
         });
         let theirs = self.voices.iter().filter_map(move |(id, voice)| {
             let (vote, seen_at) = voice.vote(endpoint)?;
-            let is_counted = self.electorate.is_live(id)
+            let is_counted = self.electorate.vouches_for(id, seen_at)
                 && self.electorate.generation(id) == Some(voice.generation())
                 && now < seen_at.saturating_add(self.rule.vote_ttl);
             is_counted.then(|| (id, vote.clone(), seen_at.saturating_sub(vote.age)))
@@ -299,7 +299,7 @@ impl Council {
     fn wake(&mut self, now: Duration) {
         if self.has_slept(now) {
             self.observing_until = now.saturating_add(self.rule.observe);
-            self.electorate.wake(now);
+            self.electorate.wake(now, self.observing_until);
         }
     }
 
@@ -312,25 +312,20 @@ impl Council {
             .unwrap_or(0)
     }
 
-    /// Opens the endpoint for the fleet if a majority says so; one that is open goes along to a later
-    /// number under which others vote in the same incident. A fleet of one has no majority to ask:
+    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to ask:
     /// its own breaker says it all.
     fn flip(&mut self, now: Duration, endpoint: &EndpointKey) {
         let electorate = self.electorate.size();
-        let count = self.count(now, endpoint);
-        let leads = self.rank(endpoint) == Some(0);
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
-            return;
-        };
-        if circuit.opening.is_some() {
-            circuit.renumber(now, count.incident, leads.then_some(&self.me));
+        let is_open = self.circuits.get(endpoint).is_none_or(|circuit| circuit.opening.is_some());
+        if is_open || electorate < 2 {
             return;
         }
-        if !count.is_open() || electorate < 2 {
+        let count = self.count(now, endpoint);
+        if !count.is_open() {
             return;
         }
         // The flip is as old as the vote that made the majority.
-        let closed = circuit.closed();
+        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
         let mut since: Vec<Duration> = self
             .standing_votes(now, endpoint)
             .filter(|(_, vote, _)| is_valid(vote.incident, closed))
@@ -338,11 +333,12 @@ impl Council {
             .collect();
         since.sort_unstable();
         let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
+        let rank = self.rank(endpoint);
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return;
         };
         let opening = circuit.open(endpoint, decided, &count);
-        if leads && circuit.is_unled() {
+        if rank == Some(0) && circuit.is_unled() {
             let remaining = opening.due.saturating_sub(now);
             circuit.take_step(now, &self.me, Stage::Waiting { remaining });
         }

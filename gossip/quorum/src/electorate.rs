@@ -37,6 +37,8 @@ pub struct Electorate {
     gone: BTreeMap<NodeId, Gone>,
     /// Since when a majority has been live without a break; `None` while it is not.
     majority_since: Option<Duration>,
+    /// What was heard before this, since this node last slept, may be old.
+    trusted_from: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,8 @@ struct Seat {
     standing: Standing,
     /// Since when the member is lost; `None` while it is live.
     lost_since: Option<Duration>,
+    /// When it last came back after it was lost; zero if it never was.
+    back_at: Duration,
 }
 
 /// How a member stands with the electorate.
@@ -66,9 +70,21 @@ pub enum Presence {
 impl Electorate {
     /// An electorate of one: this node.
     pub fn new(me: NodeId, rule: ElectorateRule) -> Self {
-        let seat = Seat { generation: 0, standing: Standing::Serving, lost_since: None };
+        let seat = Seat {
+            generation: 0,
+            standing: Standing::Serving,
+            lost_since: None,
+            back_at: Duration::ZERO,
+        };
         let seats = BTreeMap::from([(me.clone(), seat)]);
-        Self { rule, me, seats, gone: BTreeMap::new(), majority_since: None }
+        Self {
+            rule,
+            me,
+            seats,
+            gone: BTreeMap::new(),
+            majority_since: None,
+            trusted_from: Duration::ZERO,
+        }
     }
 
     /// Takes in the carrier's whole member list at `now` and drops who no longer counts.
@@ -109,7 +125,15 @@ impl Electorate {
             }
             (false, _) => Some(now),
         };
-        let seat = Seat { generation: member.generation, standing, lost_since };
+        let back_at = match known {
+            Some(seat) if member.generation == seat.generation => match seat.lost_since {
+                Some(_) if member.is_live => now,
+                Some(_) | None => seat.back_at,
+            },
+            None if self.was_dropped(member) => now,
+            Some(_) | None => Duration::ZERO,
+        };
+        let seat = Seat { generation: member.generation, standing, lost_since, back_at };
         self.seats.insert(member.id.clone(), seat);
         self.gone.remove(&member.id);
     }
@@ -120,6 +144,10 @@ impl Electorate {
             let is_same = member.generation == gone.generation;
             member.generation < gone.generation || is_same && (gone.has_left || !member.is_live)
         })
+    }
+
+    fn was_dropped(&self, member: &Member) -> bool {
+        self.gone.get(&member.id).is_some_and(|gone| gone.generation == member.generation)
     }
 
     fn drop_out(&mut self, id: &NodeId, generation: u64, has_left: bool) {
@@ -146,10 +174,12 @@ impl Electorate {
         }
     }
 
-    /// Begins the grace of lost members anew at `now`: this node has not watched for a while, and
-    /// does not know whether a majority was live.
-    pub fn wake(&mut self, now: Duration) {
+    /// Notes at `now` that this node has slept, and observes until `observing_until`. It does not know
+    /// whether a majority was live, so the grace of lost members begins anew; and what waited in its
+    /// sockets makes the dead look alive, so votes count once they are heard after the observing.
+    pub fn wake(&mut self, now: Duration, observing_until: Duration) {
         self.majority_since = self.majority_since.map(|_| now);
+        self.trusted_from = observing_until;
     }
 
     /// Drops a lost member by hand. Returns whether there was such a member.
@@ -186,6 +216,17 @@ impl Electorate {
     /// Whether the member counts and is alive: only then does its vote.
     pub fn is_live(&self, id: &NodeId) -> bool {
         self.seats.get(id).is_some_and(|seat| seat.lost_since.is_none())
+    }
+
+    /// Whether a vote that was last heard at `heard_at` is the word of a live member. What comes
+    /// together with a member's return does not count until it is renewed: when a partition heals,
+    /// others pass on the last heartbeats of who died meanwhile, with the last votes.
+    pub fn vouches_for(&self, id: &NodeId, heard_at: Duration) -> bool {
+        self.seats.get(id).is_some_and(|seat| {
+            let never_lost = seat.back_at.is_zero();
+            let is_trusted = heard_at >= self.trusted_from;
+            seat.lost_since.is_none() && is_trusted && (never_lost || heard_at > seat.back_at)
+        })
     }
 
     /// The generation under which a member is known.

@@ -48,7 +48,7 @@ pub enum Weight {
     Withdrawn,
     /// It was not renewed in time.
     Lapsed,
-    /// Its voter is not alive, or has restarted since.
+    /// Its voter is not alive, has restarted since, or is back and has not renewed it yet.
     VoterLost,
     /// It is for an incident that is over.
     IncidentClosed,
@@ -161,7 +161,7 @@ impl Council {
         });
         let theirs = self.voices.iter().filter_map(|(id, voice)| {
             let (vote, seen_at) = voice.vote(key)?;
-            let is_present = self.electorate.is_live(id)
+            let is_present = self.electorate.vouches_for(id, seen_at)
                 && self.electorate.generation(id) == Some(voice.generation());
             let weight = match weigh(vote, closed) {
                 Weight::Counts if !is_present => Weight::VoterLost,

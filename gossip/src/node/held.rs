@@ -25,8 +25,9 @@ use crate::stats::Stats;
 /// member whose machine paused for a moment is not dead.
 const LIVE_INTERVALS_MIN: u32 = 3;
 
-/// In a small and young fleet the detector takes up to nine intervals, and heartbeats that are still
-/// being passed on add up to four: more than the ten seconds promised at an interval of one second.
+/// In a small and young fleet the detector takes up to nine intervals, and heartbeats that are
+/// still being passed on add up to four: more than the ten seconds promised at an interval of one
+/// second.
 const LIVE_INTERVALS_MAX: u32 = 5;
 
 /// What gossip holds.

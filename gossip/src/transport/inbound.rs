@@ -36,7 +36,7 @@ const FRAME_MAX: Duration = Duration::from_secs(5);
 /// sides dial at the same moment now and then, and keep-alives would hold both connections.
 const SPARE_MAX: Duration = Duration::from_secs(30);
 
-/// When this few places are left, strangers must show that they own their address.
+/// With fewer places left than this, strangers must show that they own their address.
 const RETRY_BELOW: usize = INCOMING_MAX * 7 / 8;
 
 /// Told to a peer whose certificate names nobody, or this node.

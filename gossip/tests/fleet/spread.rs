@@ -1,6 +1,6 @@
 //! What a node states reaches the others, once, in any order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gossip::{Command, Tls};
 use quorum::Standing;
@@ -48,13 +48,24 @@ async fn a_push_arrives_long_before_the_next_round_of_gossip() {
     let (first, others) = fleet.split_first_mut().unwrap();
     let others_are_connected = |carrier: &gossip::Carrier| read(&carrier.stats.connections) >= 2;
     first.wait_for_count("both connections", others_are_connected).await;
-    first.state(vec![vote("chat/a", 1, true)]);
-    for other in others {
-        let took = other.wait("the push", |ours| has_vote(ours, "one", "chat/a")).await;
-        println!("push seen after {took:?}");
-        assert!(took < Duration::from_millis(100), "a push took {took:?}");
-        assert_eq!(read(&other.carrier.stats.pushes_in), 1);
+    let mut latencies = Vec::new();
+    for seq in 1..=5 {
+        let endpoint = format!("chat/{seq}");
+        first.state(vec![vote(&endpoint, seq, true)]);
+        let begin = Instant::now();
+        for other in others.iter_mut() {
+            other.wait("the push", |ours| has_vote(ours, "one", &endpoint)).await;
+        }
+        latencies.push(begin.elapsed());
     }
+    for other in others {
+        assert_eq!(read(&other.carrier.stats.pushes_in), 5);
+    }
+    // The median, since the machine may be busy with something else for a moment.
+    latencies.sort();
+    println!("pushes seen by both after {latencies:?}");
+    let median = latencies.into_iter().nth(2).unwrap();
+    assert!(median < Duration::from_millis(100), "a push took {median:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

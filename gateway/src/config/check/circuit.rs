@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use breaker::{DEADLINE_MARGIN, Rule, RuleError};
 
-use super::{limit, time};
+use super::{choice, limit, time};
 use crate::config::error::{ConfigError, did_you_mean};
 use crate::config::file::{
     CircuitSection, Given, HalfOpenSection, OpenSection, Place, ProbeSection, Scalar, SlowSection,
@@ -20,7 +20,7 @@ use crate::config::file::{
 };
 use crate::config::scalar::{Refusal, duration_text, fraction, shown, truth, whole};
 use crate::config::section::Section;
-use crate::config::{Probe, Timeouts};
+use crate::config::{Probe, ProbeRoute, Timeouts};
 
 /// The presets a rule can begin from, as `Rule::preset` knows them.
 const PRESETS: [&str; 4] = ["default", "slow_api", "critical", "self_healing"];
@@ -41,6 +41,7 @@ impl Default for Inherited {
             rule: Rule::default(),
             probe: Probe {
                 enabled: true,
+                route: ProbeRoute::default(),
                 first_token: Duration::from_secs(10),
                 max_tokens: 16,
                 prompt: "ping".to_owned(),
@@ -162,8 +163,14 @@ fn overlay_probe(
     let none = ProbeSection::default();
     let raw = given.get().unwrap_or(&none);
     let section = circuit.child("probe", given);
+    let routes = [
+        ("chat", ProbeRoute::Chat),
+        ("completions", ProbeRoute::Completions),
+        ("embeddings", ProbeRoute::Embeddings),
+    ];
     Ok(Probe {
         enabled: section.or("enabled", &raw.enabled, inherited.enabled, truth)?,
+        route: section.or("route", &raw.route, inherited.route, |text| choice(text, &routes))?,
         first_token: time(&section, "first_token", &raw.first_token, inherited.first_token)?,
         max_tokens: section.or("max_tokens", &raw.max_tokens, inherited.max_tokens, |text| {
             whole(text, 1..=PROBE_TOKENS_MAX)

@@ -20,7 +20,7 @@ use super::{
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
     Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
-    Policy, Pool, Probe, Server, Timeouts,
+    Policy, Pool, Probe, ProbeRoute, Server, Timeouts,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -241,6 +241,11 @@ fn circuit(rule: &Rule) -> CircuitSection {
 fn probe(probe: &Probe) -> ProbeSection {
     ProbeSection {
         enabled: number(probe.enabled),
+        route: text(match probe.route {
+            ProbeRoute::Chat => "chat",
+            ProbeRoute::Completions => "completions",
+            ProbeRoute::Embeddings => "embeddings",
+        }),
         first_token: duration(probe.first_token),
         max_tokens: number(probe.max_tokens),
         prompt: text(&probe.prompt),

@@ -9,7 +9,7 @@ use quorum::Forced;
 
 /// For how long a vote may go on counting after its breaker closed or its voter died: until it
 /// lapses, and a little for the way.
-const VOTE_OUTLIVES: Duration = Duration::from_secs(17);
+const VOTE_OUTLIVES: Duration = Duration::from_secs(12);
 
 /// Something that happened on a node.
 #[derive(Clone, Copy, Debug, PartialEq)]

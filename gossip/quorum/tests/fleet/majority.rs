@@ -178,6 +178,42 @@ fn a_vote_dies_with_its_voter() {
 }
 
 #[test]
+fn the_last_vote_of_who_died_apart_does_not_count_when_the_heal_brings_it() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, 5);
+        world.partition(&[&[0, 1], &[2, 3, 4]]);
+        world.trip(4);
+        // Long enough, the second time, for the dead member to be dropped by those it was with.
+        world.run(Duration::from_secs(10));
+        world.kill(4);
+        world.run(Duration::from_secs(if seed < 4 { 20 } else { 80 }));
+        world.trip(0);
+        world.trip(1);
+        world.run(Duration::from_secs(1));
+        world.heal();
+        world.run(Duration::from_secs(30));
+        assert_eq!(world.ledger.openings(), []);
+    }
+}
+
+#[test]
+fn the_last_vote_of_who_died_meanwhile_does_not_count_for_who_wakes() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, 3);
+        world.pause(0);
+        world.trip(1);
+        world.run(Duration::from_secs(10));
+        world.kill(1);
+        world.run(Duration::from_secs(20));
+        world.trip(0);
+        // Its socket is full of what the other said while it was alive.
+        world.resume(0);
+        world.run(Duration::from_secs(30));
+        assert_eq!(world.ledger.openings(), []);
+    }
+}
+
+#[test]
 fn a_withdrawn_vote_does_not_count() {
     let mut world = World::new(10, 3);
     world.trip(0);

@@ -264,3 +264,19 @@ fn a_breaker_that_is_slow_to_follow_a_closing_does_not_vote_again() {
     let tally = council.count(again.since, &key());
     assert_eq!((tally.counted, tally.incident), (1, 2), "a new opening is a new incident");
 }
+
+#[test]
+fn of_two_tellings_of_a_cool_down_the_earlier_end_holds() {
+    let told = |remaining| {
+        let Statement::Step(key, plain) = step(1, 1, 0) else { unreachable!() };
+        let stage = Stage::Waiting { remaining: seconds(remaining) };
+        vec![Heard { seq: 1, statement: Statement::Step(key, Step { stage, ..plain }) }]
+    };
+    for (first, second) in [(20, 5), (5, 20)] {
+        let mut council = council();
+        council.hear(START, &[member(1, 1, told(first))]);
+        council.hear(START, &[member(1, 1, told(first)), member(2, 1, told(second))]);
+        let known = seen(&council, START).0.step.unwrap();
+        assert_eq!(known.stage.remaining(), seconds(5));
+    }
+}

@@ -72,8 +72,8 @@ pub(crate) fn rule() -> CouncilRule {
     CouncilRule {
         electorate: ElectorateRule { expected_members: 0, member_grace: Duration::from_secs(60) },
         observe: Duration::from_secs(3),
-        vote_ttl: Duration::from_secs(15),
-        renew_every: Duration::from_secs(5),
+        vote_ttl: Duration::from_secs(10),
+        renew_every: Duration::from_secs(2),
         max_open: Duration::from_secs(30 * 60),
     }
 }

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The test command: format, lints, documentation, and every test. It needs Rust with rustfmt and
+# clippy, a C compiler, and python3 with venv (for the official OpenAI client, which one test installs
+# below the target directory); on Debian, as root, it installs what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3 python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -q && apt-get install -qy "${missing[@]}"
+  else
+    echo "missing: ${missing[*]}; install them with your system's package manager" >&2
+    exit 69
+  fi
+fi
+
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --locked -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || status=$?
+# One closing line over all test binaries.
+awk '/^test result:/ { passed += $4; failed += $6 } END { print passed + 0 " passed, " failed + 0 " failed" }' "$log"
+exit "$status"
