@@ -163,6 +163,10 @@ impl Admin {
             Ok(role) => role,
             Err(reply) => return reply,
         };
+        if auth::is_from_elsewhere(&head.headers) {
+            let message = "A page of another origin may not ask; use curl or this node's own page.";
+            return Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message);
+        }
         match head.method {
             Method::GET => self.look(rest),
             Method::POST if role == Role::Full => {

@@ -41,7 +41,7 @@ pub struct Seat {
     council: Mutex<Council>,
     card: Mutex<Card>,
     parts: Parts,
-    members: Mutex<Vec<Member>>,
+    members: Mutex<Arc<Vec<Member>>>,
 }
 
 /// What a seat shares with the rest of the gateway.
@@ -95,8 +95,8 @@ impl Seat {
     }
 
     /// The members as the carrier last showed them, this node excluded.
-    pub fn members(&self) -> Vec<Member> {
-        lock(&self.members).clone()
+    pub fn members(&self) -> Arc<Vec<Member>> {
+        Arc::clone(&lock(&self.members))
     }
 
     /// This node's endpoints.
@@ -148,7 +148,7 @@ impl Seat {
             };
             if heard {
                 let members = ours.borrow_and_update().members.clone();
-                *lock(&self.members) = members;
+                *lock(&self.members) = Arc::new(members);
             }
             self.round(&mine);
         }

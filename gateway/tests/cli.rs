@@ -1,6 +1,12 @@
 //! The command line as a stranger meets it: bad configuration, the walk-through, the demo.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
 
 #[path = "process/mod.rs"]
 mod process;

@@ -1,6 +1,12 @@
 //! Three gateway processes decide together: over real sockets, with mutual TLS, and one is killed.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
 
 #[path = "fleet/mod.rs"]
 mod fleet;

@@ -45,8 +45,7 @@ async fn every_route_is_served_by_its_own_path() {
         assert_eq!((reply.status, reply.is_clean), (200, true), "{path}: {}", reply.text());
     }
     let by_path = mock.counts().by_path;
-    let expected =
-        [("/v1/chat/completions", 2), ("/v1/completions", 2), ("/v1/embeddings", 1)];
+    let expected = [("/v1/chat/completions", 2), ("/v1/completions", 2), ("/v1/embeddings", 1)];
     assert_eq!(by_path, expected.map(|(path, count)| (path.to_owned(), count)).into());
 }
 

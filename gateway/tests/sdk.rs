@@ -3,7 +3,13 @@
 //! The client is installed, at its pinned version, into a throw-away environment below the target
 //! directory: `python3` with `venv` and a package index are needed.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
 
 #[path = "process/mod.rs"]
 mod process;

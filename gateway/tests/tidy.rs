@@ -63,9 +63,9 @@ fn no_function_is_longer_than_a_page() {
             }
             let modifiers = line.trim_start().split("fn ").next().unwrap();
             let is_function = line.contains("fn ")
-                && modifiers.split_whitespace().all(|word| {
-                    word.starts_with("pub") || ["async", "const"].contains(&word)
-                });
+                && modifiers
+                    .split_whitespace()
+                    .all(|word| word.starts_with("pub") || ["async", "const"].contains(&word));
             if is_function && open.is_none() && !line.trim_end().ends_with('}') {
                 open = Some((number, indent, line.trim().to_owned()));
             }

@@ -1,7 +1,7 @@
 //! Who may look and who may act: bearer tokens, compared by hash in constant time.
 
 use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -60,10 +60,17 @@ impl Keys {
     }
 }
 
+/// Whether a browser sends this on behalf of a page of another origin. Without a token, on loopback,
+/// this is all that keeps any page that an operator visits from giving orders.
+pub(super) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let authority = origin.as_bytes().strip_prefix(b"http://");
+    authority.is_none() || authority != headers.get(HOST).map(HeaderValue::as_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::HeaderValue;
 
     fn keys() -> Keys {
         let full = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-full");
@@ -94,5 +101,21 @@ mod tests {
         }
         let full = "Bearer aaaaaaaaaaaaaaaaaaaaaaaa-full";
         assert_eq!(role(&[full, full]), None);
+    }
+
+    #[test]
+    fn a_page_of_another_origin_is_told_apart_from_curl_and_from_our_own() {
+        let from = |origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("127.0.0.1:9090"));
+            if let Some(origin) = origin {
+                headers.insert(ORIGIN, HeaderValue::from_static(origin));
+            }
+            is_from_elsewhere(&headers)
+        };
+        assert!(!from(None));
+        assert!(!from(Some("http://127.0.0.1:9090")));
+        assert!(from(Some("http://evil.example")));
+        assert!(from(Some("null")));
     }
 }

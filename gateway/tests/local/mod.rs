@@ -239,7 +239,8 @@ impl Ask {
     pub(crate) async fn wire(&self, address: SocketAddr) -> TcpStream {
         let (method, path) = (&self.method, &self.path);
         let length = self.body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(&self.body).await.unwrap();

@@ -40,7 +40,9 @@ pub(crate) struct Node {
     pub(crate) opened: Option<Duration>,
     /// Whether the fleet has the endpoint out, by the decisions that fell here.
     pub(crate) is_out: bool,
-    /// When it started or was last resumed.
+    /// When it was last stopped.
+    pub(crate) slept_at: Duration,
+    /// When it started or last went on after a stop that it can notice.
     pub(crate) woke_at: Duration,
     /// Where its clock began.
     origin: Duration,
@@ -65,6 +67,7 @@ impl Node {
             life: Life::Running,
             opened: None,
             is_out: false,
+            slept_at: Duration::ZERO,
             woke_at: world.now,
             origin,
             ailing_for: Duration::ZERO,

@@ -228,12 +228,17 @@ impl World {
     /// Stops the process of a node, as SIGSTOP does.
     pub(crate) fn pause(&mut self, index: usize) {
         self.nodes[index].life = Life::Paused;
+        self.nodes[index].slept_at = self.now;
     }
 
     /// Lets a stopped process go on.
     pub(crate) fn resume(&mut self, index: usize) {
-        self.nodes[index].life = Life::Running;
-        self.nodes[index].woke_at = self.now;
+        let node = &mut self.nodes[index];
+        node.life = Life::Running;
+        // Less than a second goes unnoticed.
+        if self.now >= node.slept_at + Duration::from_secs(1) {
+            node.woke_at = self.now;
+        }
     }
 
     /// Ends the process of a node, as SIGKILL does; what it had in flight is gone with it.
