@@ -1,10 +1,11 @@
 //! One endpoint's incident as one node knows it: the opening, the fenced steps, the cool-down.
 //!
 //! Steps of recovery form one total order, (incident, failed probes, stage), and a node keeps the
-//! furthest it has seen. So all nodes that have heard the same steps, in any order and any number of
-//! times, know the same furthest one; and a steward that comes back late with an old success is
+//! furthest it has seen. So all nodes that have heard the same steps, in any order and any number
+//! of times, know the same furthest one; and a steward that comes back late with an old success is
 //! outranked by the failed probe that followed it. Where a closing was already followed such a
-//! failure does not undo it, since only a majority of votes opens; it makes those votes valid again.
+//! failure does not undo it, since only a majority of votes opens; it makes those votes valid
+//! again.
 
 mod order;
 mod vote;
@@ -138,10 +139,10 @@ impl Circuit {
         self.settle_mine(now, step)
     }
 
-    /// Whether `step`, the same as `known`, tells better when its stage ends. What is passed on comes
-    /// late and never early: of two ends of a cool-down the earlier is right. A probe's end moves
-    /// only when the probe was begun anew, by much and with time to go, lest those who pass on that
-    /// a lost probe is over put off for ever whoever would take over.
+    /// Whether `step`, the same as `known`, tells better when its stage ends. What is passed on
+    /// comes late and never early: of two ends of a cool-down the earlier is right. A probe's end
+    /// moves only when the probe was begun anew, by much and with time to go, lest those who pass on
+    /// that a lost probe is over put off for ever whoever would take over.
     fn is_better_told(
         &self,
         known: &Step,
@@ -161,8 +162,8 @@ impl Circuit {
         }
     }
 
-    /// Lets a standing opening cool down until `now` at least: an order held it up, and without this
-    /// every rank would be past its turn at once.
+    /// Lets a standing opening cool down until `now` at least: an order held it up, and without
+    /// this every rank would be past its turn at once.
     pub(crate) fn defer(&mut self, now: Duration) {
         if let Some(opening) = &mut self.opening {
             opening.due = opening.due.max(now);
@@ -175,8 +176,9 @@ impl Circuit {
         self.opening.as_ref().is_some_and(|opening| known < opening.incident)
     }
 
-    /// Brings the opening in line with a step just learned: an incident that is led is joined as it is
-    /// led, even by a node that opened under a later number, since until it is closed none is later.
+    /// Brings the opening in line with a step just learned: an incident that is led is joined as it
+    /// is led, even by a node that opened under a later number, since until it is closed none is
+    /// later.
     fn follow(&mut self, step: &Step, stated_at: Duration) {
         let Some(opening) = self.opening.as_mut().filter(|_| step.stage != Stage::Closed) else {
             return;
@@ -219,8 +221,8 @@ impl Circuit {
         }
     }
 
-    /// Opens for the fleet: `tally` has a majority since `since`. An incident that is led already is
-    /// joined, its probe in flight included.
+    /// Opens for the fleet: `tally` has a majority since `since`. An incident that is led already
+    /// is joined, its probe in flight included.
     pub fn open(&mut self, endpoint: &EndpointKey, since: Duration, tally: &Tally) -> Opening {
         let led = self.furthest.clone().filter(|(step, _)| step.stage != Stage::Closed);
         let level = match self.last_closed {
@@ -246,8 +248,8 @@ impl Circuit {
         self.opening.clone().unwrap_or(opening)
     }
 
-    /// How long the opening cools down: base × 2^level, spread by a jitter that is the same on every
-    /// node, never above the maximum.
+    /// How long the opening cools down: base × 2^level, spread by a jitter that is the same on
+    /// every node, never above the maximum.
     pub fn cool_down(&self, endpoint: &EndpointKey, opening: &Opening) -> Duration {
         let bits = stir(
             fnv(endpoint.as_str().bytes())
@@ -261,8 +263,8 @@ impl Circuit {
             .map_or(self.recovery.max, |spread| spread.min(self.recovery.max))
     }
 
-    /// Whether the member of this `rank` should probe at `now`, its turn counted from `awake` at the
-    /// earliest: after a long sleep all ranks would be past their turns.
+    /// Whether the member of this `rank` should probe at `now`, its turn counted from `awake` at
+    /// the earliest: after a long sleep all ranks would be past their turns.
     pub fn is_probe_due(&self, now: Duration, rank: u32, awake: Duration) -> bool {
         let Some(opening) = &self.opening else {
             return false;
@@ -334,12 +336,8 @@ impl Circuit {
         }
     }
 
-    /// Closes the standing opening by this node's own word, and with it every incident spoken of so
-    /// far: votes that were numbered apart are about the same time.
+    /// Closes the standing opening by this node's own word.
     pub fn close(&mut self, now: Duration, me: &NodeId) -> Change {
-        if let Some(opening) = &mut self.opening {
-            opening.incident = opening.incident.max(self.seen);
-        }
         self.take_step(now, me, Stage::Closed);
         match self.furthest.clone() {
             Some((step, _)) => self.settle_mine(now, &step),

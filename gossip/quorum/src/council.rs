@@ -173,7 +173,8 @@ impl Council {
         }
     }
 
-    /// Takes an operator's order on this node and spreads it. Returns whether the endpoint is known.
+    /// Takes an operator's order on this node and spreads it. Returns whether the endpoint is
+    /// known.
     pub fn order(
         &mut self,
         now: Duration,
@@ -226,8 +227,8 @@ impl Council {
         std::mem::take(&mut self.pending)
     }
 
-    /// Reports how the probe of a [`Decision::Probe`] went. While this node only observes, an answer
-    /// does not count: the probe is from before the pause.
+    /// Reports how the probe of a [`Decision::Probe`] went. While this node only observes, an
+    /// answer does not count: the probe is from before the pause.
     pub fn probed(
         &mut self,
         now: Duration,
@@ -258,7 +259,8 @@ impl Council {
     }
 
     /// The standing votes of an endpoint: each with its voter, its statement, and since when it was
-    /// cast, on this node's clock. Votes of members that are not live, and lapsed ones, are left out.
+    /// cast, on this node's clock. Votes of members that are not live, and lapsed ones, are left
+    /// out.
     pub(crate) fn standing_votes<'a>(
         &'a self,
         now: Duration,
@@ -312,8 +314,8 @@ impl Council {
             .unwrap_or(0)
     }
 
-    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to ask:
-    /// its own breaker says it all.
+    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to
+    /// ask: its own breaker says it all.
     fn flip(&mut self, now: Duration, endpoint: &EndpointKey) {
         let electorate = self.electorate.size();
         let is_open = self.circuits.get(endpoint).is_none_or(|circuit| circuit.opening.is_some());

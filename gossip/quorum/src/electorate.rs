@@ -2,9 +2,9 @@
 //!
 //! The list is kept by this rule and not by the failure detector, which forgets: a member counts
 //! until it left in good order, was forgotten by hand, or has been lost for the grace *while a
-//! majority of the electorate was live*. So a minority can never shrink itself into a majority. A dead
-//! member that others still list counts for a node that never met it: else a node that restarts
-//! within a minority would believe that minority to be the fleet.
+//! majority of the electorate was live*. So a minority can never shrink itself into a majority. A
+//! dead member that others still list counts for a node that never met it: else a node that
+//! restarts within a minority would believe that minority to be the fleet.
 //!
 //! Invariants: the same lists in any order of their entries give the same electorate; who has left
 //! comes back as a new generation only; who was dropped comes back by being seen alive.
@@ -174,9 +174,10 @@ impl Electorate {
         }
     }
 
-    /// Notes at `now` that this node has slept, and observes until `observing_until`. It does not know
-    /// whether a majority was live, so the grace of lost members begins anew; and what waited in its
-    /// sockets makes the dead look alive, so votes count once they are heard after the observing.
+    /// Notes at `now` that this node has slept, and observes until `observing_until`. It does not
+    /// know whether a majority was live, so the grace of lost members begins anew; and what waited in
+    /// its sockets makes the dead look alive, so votes count once they are heard after the
+    /// observing.
     pub fn wake(&mut self, now: Duration, observing_until: Duration) {
         self.majority_since = self.majority_since.map(|_| now);
         self.trusted_from = observing_until;

@@ -5,7 +5,7 @@
 //! follows comes out as [`Decision`]s. The gateway, the simulator and the tests drive this code.
 //!
 //! # The parts
-//! - [`statement`]: what a node may state about an endpoint: a vote, a step of recovery, an override.
+//! - [`statement`]: what a node may state of an endpoint: a vote, a step of recovery, an override.
 //! - [`electorate`]: who forms the denominator, and when a lost member stops counting.
 //! - [`tally`](mod@tally): a table of votes in, a verdict out.
 //! - [`circuit`]: one endpoint's incident: opening, the fence that orders steps, cool-down.

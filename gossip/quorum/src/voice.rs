@@ -75,8 +75,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Says `current` at `now`, as a whole set. Returns the set if anything in it is news, is due for
-    /// renewal, or has gone.
+    /// Says `current` at `now`, as a whole set. Returns the set if anything in it is news, is due
+    /// for renewal, or has gone.
     pub(crate) fn say(
         &mut self,
         now: Duration,
@@ -113,8 +113,8 @@ fn key(statement: &Statement) -> Key {
     (kind, statement.endpoint().clone())
 }
 
-/// Whether a statement holds durations that run, so that a late reader needs them renewed; a standing
-/// vote besides lapses without.
+/// Whether a statement holds durations that run, so that a late reader needs them renewed; a
+/// standing vote besides lapses without.
 fn is_running(statement: &Statement) -> bool {
     match statement {
         Statement::Vote(_, vote) => vote.stands,

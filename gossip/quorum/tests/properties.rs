@@ -13,7 +13,8 @@ use quorum::{Ballot, Basis, NodeId, Tally, tally};
 
 const TABLES: u64 = 20_000;
 
-/// A random table: an electorate, the last closed incident, and votes of members of that electorate.
+/// A random table: an electorate, the last closed incident, and votes of members of that
+/// electorate.
 struct Table {
     electorate: usize,
     closed: u64,

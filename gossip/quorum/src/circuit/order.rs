@@ -1,9 +1,9 @@
-//! An operator's order about one endpoint: the newest wins on every node, and ends everywhere in time.
+//! An operator's order about one endpoint: the newest wins everywhere, and ends everywhere in time.
 //!
-//! Orders are passed on by every node, each saying how long the order still holds as that node knows
-//! it. What is passed on can only come late, and so claim too long a time: of two tellings of one
-//! order the one that ends earlier is right. So all nodes agree whatever order they heard them in,
-//! and an order that is over does not come back with what its dead author said last.
+//! Orders are passed on by every node, each saying how long the order still holds as that node
+//! knows it. What is passed on can only come late, and so claim too long a time: of two tellings of
+//! one order the one that ends earlier is right. So all nodes agree whatever order they heard them
+//! in, and an order that is over does not come back with what its dead author said last.
 
 use std::time::Duration;
 

@@ -197,6 +197,27 @@ fn the_last_vote_of_who_died_apart_does_not_count_when_the_heal_brings_it() {
 }
 
 #[test]
+fn the_last_vote_of_who_was_dropped_and_died_does_not_count_when_the_heal_brings_it() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, 5);
+        world.partition(&[&[0, 1, 2], &[3, 4]]);
+        world.run(Duration::from_secs(70));
+        assert_eq!(world.nodes[0].council.electorate_size(), 3);
+        world.trip(4);
+        world.run(Duration::from_secs(10));
+        world.kill(4);
+        world.run(Duration::from_secs(20));
+        world.trip(0);
+        world.run(Duration::from_secs(1));
+        world.heal();
+        world.run(Duration::from_millis(1_500));
+        world.trip(1);
+        world.run(Duration::from_secs(30));
+        assert_eq!(world.ledger.openings(), []);
+    }
+}
+
+#[test]
 fn the_last_vote_of_who_died_meanwhile_does_not_count_for_who_wakes() {
     for seed in 0..8 {
         let mut world = World::new(seed, 3);
