@@ -5,7 +5,7 @@
 //! only observes for a while (Redis Sentinel's TILT): a process that was stopped wakes with an old
 //! view, and acting on it re-opens what the others have long closed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use crate::circuit::ProbeResult;
@@ -94,6 +94,8 @@ pub struct Council {
     pub(crate) rule: CouncilRule,
     pub(crate) electorate: Electorate,
     pub(crate) circuits: BTreeMap<EndpointKey, Circuit>,
+    /// The endpoints of which anything was ever said: all others cost nothing.
+    stirred: BTreeSet<EndpointKey>,
     pub(crate) voices: BTreeMap<NodeId, Voice>,
     observing_until: Duration,
     last_step: Duration,
@@ -109,6 +111,7 @@ impl Council {
         Self {
             electorate: Electorate::new(me.clone(), rule.electorate.clone()),
             circuits: BTreeMap::new(),
+            stirred: BTreeSet::new(),
             voices: BTreeMap::new(),
             observing_until: now.saturating_add(rule.observe),
             last_step: now,
@@ -147,6 +150,7 @@ impl Council {
                     continue;
                 };
                 if voice.take(now, heard) {
+                    self.stirred.insert(heard.statement.endpoint().clone());
                     let change = note(circuit, now, &heard.statement);
                     announce(&mut self.pending, endpoint, circuit, change);
                 }
@@ -159,12 +163,16 @@ impl Council {
     /// States what this node's own breaker says of an endpoint: `Some` while it is open on the
     /// node's own traffic, `None` otherwise. An opening imposed by the fleet is not to be stated.
     pub fn state(&mut self, now: Duration, endpoint: &EndpointKey, local: Option<LocalOpening>) {
+        if local.is_none() && !self.stirred.contains(endpoint) {
+            return;
+        }
         let others = self.largest_standing(now, endpoint);
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return;
         };
         match local {
             Some(local) => {
+                self.stirred.insert(endpoint.clone());
                 circuit.cast(local.since, &local.reason, local.evidence, others);
             }
             None => {
@@ -185,6 +193,7 @@ impl Council {
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return false;
         };
+        self.stirred.insert(endpoint.clone());
         let newest = circuit.order.as_ref().map_or(0, |held| held.order.stamp);
         let stamp = newest.saturating_add(1);
         let author = self.me.clone();
@@ -216,8 +225,7 @@ impl Council {
     pub fn step(&mut self, now: Duration) -> Vec<Decision> {
         self.wake(now);
         self.last_step = self.last_step.max(now);
-        let endpoints: Vec<EndpointKey> = self.circuits.keys().cloned().collect();
-        for endpoint in &endpoints {
+        for endpoint in &self.stirred.clone() {
             self.note_order(now, endpoint);
             if now >= self.observing_until {
                 self.flip(now, endpoint);
@@ -248,7 +256,8 @@ impl Council {
     /// What this node states at `now`, as a whole set, if anything is new or due for renewal.
     pub fn statements(&mut self, now: Duration) -> Option<Vec<Stated>> {
         let mut current = Vec::new();
-        for (endpoint, circuit) in &self.circuits {
+        let stirred = |endpoint| self.circuits.get_key_value(endpoint);
+        for (endpoint, circuit) in self.stirred.iter().filter_map(stirred) {
             let vote = circuit.vote_at(now).map(|vote| Statement::Vote(endpoint.clone(), vote));
             let step = circuit.step_at(now).map(|step| Statement::Step(endpoint.clone(), step));
             let order = circuit.order_at(now);
