@@ -7,6 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 
+/// A client that would have to wait longer is told not to retry by itself: the official clients do
+/// not obey a longer pause and come back after half a second.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// A refusal or failure, as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
@@ -129,7 +133,7 @@ impl ApiError {
             headers.push(("retry-after", period.as_millis().div_ceil(1_000).to_string()));
             headers.push(("retry-after-ms", period.as_millis().to_string()));
         }
-        if self.should_retry == Some(false) {
+        if self.should_retry == Some(false) || self.retry_after > Some(WAIT_MAX) {
             headers.push(("x-should-retry", "false".to_owned()));
         }
         headers

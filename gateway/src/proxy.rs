@@ -192,11 +192,7 @@ impl Gate {
         pool.meters.first_token.record(started.elapsed().as_secs_f64());
         self.meters.answered(&pool.meters, answer.status.as_u16());
         let status = answer.status.as_u16();
-        let patience = Patience {
-            idle: pool.timeouts.idle,
-            deadline,
-            slow_at: started + endpoint.config.rule.slow.total,
-        };
+        let patience = Patience { idle: pool.timeouts.idle, deadline, slow_at: answer.slow_at };
         let duration = pool.meters.duration.clone();
         let on_end: relay::OnEnd = Box::new(move |end| {
             duration.record(started.elapsed().as_secs_f64());

@@ -46,6 +46,9 @@ const KEPT_BACK: [&str; 13] = [
     "x-should-retry",
 ];
 
+/// What the gateway says about itself begins so; an upstream does not say it.
+const OURS: &str = "x-quorumgate-";
+
 /// One worker's client.
 #[derive(Clone)]
 pub struct Upstream {
@@ -109,7 +112,8 @@ pub fn request(
 pub fn headers_back(upstream: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(upstream.len());
     for (name, value) in upstream {
-        if !KEPT_BACK.contains(&name.as_str()) {
+        let is_ours = name.as_str().starts_with(OURS);
+        if !is_ours && !KEPT_BACK.contains(&name.as_str()) {
             headers.append(name.clone(), value.clone());
         }
     }

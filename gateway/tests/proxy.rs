@@ -2,7 +2,7 @@
 //!
 //! Everything runs over real sockets; what the upstream saw is read at the upstream.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
 #[path = "local/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
@@ -183,7 +183,8 @@ async fn the_clients_credentials_stay_here_and_the_endpoints_own_goes_along() {
     for name in ["x-forwarded-for", "forwarded", "x-real-ip", "openai-organization", "te"] {
         ask = ask.header(name, "client-secret");
     }
-    let reply = ask.header("traceparent", "00-1-1-01").send(house.address()).await;
+    ask = ask.header("traceparent", "00-1-1-01");
+    let reply = ask.send(house.address()).await;
     assert_eq!(reply.status, 200);
     let seen = raw.seen().remove(0);
     assert!(!seen.head.contains("client-secret"), "{}", seen.head);
@@ -191,6 +192,12 @@ async fn the_clients_credentials_stay_here_and_the_endpoints_own_goes_along() {
     assert_eq!(seen.header("traceparent"), Some("00-1-1-01"));
     assert_eq!(seen.header("host"), Some(raw.address.to_string().as_str()));
     assert!(seen.head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
+    // Without a key of its own the endpoint is shown none at all.
+    let house = house_of(&raw).await;
+    assert_eq!(ask.send(house.address()).await.status, 200);
+    let seen = raw.seen().remove(1);
+    assert!(!seen.head.contains("client-secret"), "{}", seen.head);
+    assert_eq!(seen.header("authorization"), None);
 }
 
 #[tokio::test]
@@ -249,7 +256,7 @@ async fn f26_the_body_survives_the_second_attempt() {
     let mut failed_over = 0;
     while failed_over == 0 {
         let ask = Ask::post("/v1/chat/completions", body.clone());
-        assert_eq!(ask.send(house.address()).await.status, 200);
+        assert_eq!(house.send(ask).await.status, 200);
         failed_over = bad.count();
     }
     let (first, second) = (bad.seen().remove(0), other.seen().pop().unwrap());

@@ -419,6 +419,29 @@ async fn a_stream_is_slow_while_it_runs_and_slowness_is_counted_from_its_own_att
 }
 
 #[tokio::test]
+async fn a_client_that_reads_nothing_holds_its_upstream_back() {
+    const PIECES: usize = 256;
+    // A quarter of a mebibyte each, so that all of them are far more than the sockets between hold.
+    let piece = Act::Say(chunk(event(&"x".repeat(1_000)).repeat(250).as_bytes()));
+    let mut acts = vec![Act::Say(stream_head())];
+    acts.extend(vec![piece; PIECES]);
+    let raw = Raw::always(acts).await;
+    let house = Plan::of(&[("a", raw.address)]).start().await;
+    let client = Ask::stream().wire(house.address()).await;
+    until("the stream has begun", || raw.said() > 1).await;
+    let mut said = 0;
+    while raw.said() > said {
+        said = raw.said();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(said < PIECES / 2, "{said} of {PIECES} pieces went somewhere");
+    assert_eq!((house.endpoint("a").in_flight(), raw.left().len()), (1, 0));
+    drop(client);
+    until("the upstream is let go", || raw.left().len() == 1).await;
+    house.is_untouched("a").await;
+}
+
+#[tokio::test]
 async fn a_healthy_mock_streams_to_many_clients_at_once() {
     let (address, mock) = mock("a").await;
     mock.set(Behaviour { interval_ms: Some(1), ..Behaviour::default() });

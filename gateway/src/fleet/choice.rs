@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use breaker::Errand;
+use quorum::Forced;
 
 use super::{Admission, Endpoint, Pool};
 use crate::config::OnAllOpen;
@@ -16,6 +17,9 @@ const DRAWS: usize = 3;
 
 /// No request touches more endpoints than this.
 const TRIED_MAX: usize = 16;
+
+/// What is full or held may return at any moment; nobody is told to come back sooner than this.
+const RETURN_MIN: Duration = Duration::from_secs(1);
 
 /// How many requests this node may pass through to one endpoint that is presumed dead.
 const PASS_THROUGH_MAX: u32 = 64;
@@ -78,11 +82,13 @@ impl Pool {
         if let Some(admission) = drawn {
             return Ok(Chosen { admission, is_degraded: false });
         }
-        if !tried.is_empty() {
+        if !tried.is_empty() && !self.is_all_open(now) {
             return Err(Unavailable::Exhausted);
         }
         match self.on_all_open {
-            OnAllOpen::PassThrough => self.pass_through(now).ok_or_else(|| self.all_out(now)),
+            OnAllOpen::PassThrough => {
+                self.pass_through(now, tried).ok_or_else(|| self.all_out(now))
+            }
             OnAllOpen::Reject => Err(self.all_out(now)),
         }
     }
@@ -117,20 +123,23 @@ impl Pool {
             .find_map(|endpoint| endpoint.admit(now, errand).ok())
     }
 
-    /// All are presumed dead: the one that returns soonest is tried all the same.
-    fn pass_through(&self, now: Duration) -> Option<Chosen> {
+    /// All are presumed dead: of those not tried, the one that returns soonest is tried all the same.
+    fn pass_through(&self, now: Duration, tried: &Tried) -> Option<Chosen> {
         let soonest = self
             .endpoints
             .iter()
-            .filter(|one| one.is_presumed_dead_only(now) && one.in_flight() < PASS_THROUGH_MAX)
+            .filter(|one| one.is_presumed_dead_only(now) && !tried.contains(one))
+            .filter(|one| one.in_flight() < PASS_THROUGH_MAX)
             .min_by_key(|one| (one.returns_in(now), one.in_flight()))?;
         let admission = soonest.admit(now, Errand::PassThrough).ok()?;
         Some(Chosen { admission, is_degraded: true })
     }
 
     fn all_out(&self, now: Duration) -> Unavailable {
-        let returns_in = self.endpoints.iter().map(|one| one.returns_in(now)).min();
-        Unavailable::AllOut { returns_in: returns_in.unwrap_or_default() }
+        // What an operator took out returns by an order, not by itself.
+        let coming = self.endpoints.iter().filter(|one| one.forced() != Forced::Open);
+        let returns_in = coming.map(|one| one.returns_in(now)).min();
+        Unavailable::AllOut { returns_in: returns_in.unwrap_or_default().max(RETURN_MIN) }
     }
 }
 

@@ -89,19 +89,19 @@ impl Endpoint {
             Forced::Closed => Errand::PassThrough,
             Forced::Auto => errand,
         };
-        let permit = self.change(now, |breaker| breaker.admit(now, errand))?;
+        let permit = self.change(now, NOTHING, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         Ok(Admission { endpoint: Arc::clone(self), permit: Some(permit), since: now })
     }
 
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
     pub fn tick(&self, now: Duration) {
-        self.change(now, |breaker| ((), breaker.tick(now)));
+        self.change(now, NOTHING, |breaker| ((), breaker.tick(now)));
     }
 
     /// Follows the cluster's verdict: takes the endpoint out.
     pub fn hold(&self, now: Duration) {
-        self.change(now, |breaker| {
+        self.change(now, NOTHING, |breaker| {
             breaker.hold(now);
             ((), None)
         });
@@ -109,7 +109,7 @@ impl Endpoint {
 
     /// Follows the cluster's verdict: the incident is over and what was held against it is void.
     pub fn release(&self, now: Duration) {
-        self.change(now, |breaker| ((), breaker.release(now)));
+        self.change(now, NOTHING, |breaker| ((), breaker.release(now)));
     }
 
     /// Follows the operator's order.
@@ -161,12 +161,13 @@ impl Endpoint {
 
     /// Whether choosing should consider it at all.
     pub(super) fn is_promising(&self, now: Duration) -> bool {
-        let is_in = match self.forced() {
+        match self.forced() {
             Forced::Open => false,
             Forced::Closed => true,
-            Forced::Auto => self.gate.load(Ordering::Relaxed) != GATE_SHUT,
-        };
-        is_in && self.cooling_for(now).is_zero()
+            Forced::Auto => {
+                self.gate.load(Ordering::Relaxed) != GATE_SHUT && self.cooling_for(now).is_zero()
+            }
+        }
     }
 
     /// Whether every judge but the breaker's statistics lets a request pass: what passing through
@@ -186,20 +187,25 @@ impl Endpoint {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `deed` on the breaker, mirrors its state, and tells the sink of a transition.
+    /// Runs `deed` on the breaker, mirrors its state, and tells the sink of a transition. `deciding` is
+    /// what the deed adds to the evidence.
     fn change<T>(
         &self,
         now: Duration,
+        deciding: Evidence,
         deed: impl FnOnce(&mut Breaker) -> (T, Option<Transition>),
     ) -> T {
         let mut guarded = self.lock();
+        // Leaving a state forgets its evidence, so that it is looked at before.
+        let before = guarded.breaker.view(now);
         let (answer, transition) = deed(&mut guarded.breaker);
         if let Some(transition) = &transition {
-            let view = guarded.breaker.view(now);
             guarded.opened = match (transition.to, guarded.opened.take()) {
                 (State::Closed, _) => None,
                 (State::Open | State::HalfOpen, Some(opened)) => Some(opened),
-                (State::Open | State::HalfOpen, None) => Some(opening(transition, &view)),
+                (State::Open | State::HalfOpen, None) => {
+                    Some(opening(transition, &before, &deciding))
+                }
             };
         }
         let gate = gate_of(guarded.breaker.state(), guarded.breaker.is_held());
@@ -251,7 +257,8 @@ impl Admission {
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {
             self.endpoint.meters.slow.increment(1);
-            self.endpoint.change(now, |breaker| ((), breaker.slow(now, permit, kind)));
+            let piece = Evidence { slow_pieces: 1, ..NOTHING };
+            self.endpoint.change(now, piece, |breaker| ((), breaker.slow(now, permit, kind)));
         }
     }
 
@@ -267,7 +274,8 @@ impl Admission {
         let Some(permit) = self.permit.take() else { return };
         self.endpoint.meters.count(&outcome);
         self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.endpoint.change(now, |breaker| ((), breaker.settle(now, permit, outcome)));
+        let deciding = evidence_of(&outcome, permit.is_slow());
+        self.endpoint.change(now, deciding, |breaker| ((), breaker.settle(now, permit, outcome)));
     }
 }
 
@@ -278,15 +286,35 @@ impl Drop for Admission {
     }
 }
 
-fn opening(transition: &Transition, view: &View) -> LocalOpening {
+/// What a deed adds to the evidence that is none.
+const NOTHING: Evidence = Evidence { requests: 0, faults_milli: 0, successes: 0, slow_pieces: 0 };
+
+/// What an outcome adds to the evidence.
+fn evidence_of(outcome: &Outcome, was_slow: bool) -> Evidence {
+    match outcome {
+        Outcome::Neutral => NOTHING,
+        Outcome::Success => Evidence { requests: 1, successes: u32::from(!was_slow), ..NOTHING },
+        Outcome::Fault { weight, cause: _ } => {
+            Evidence { requests: 1, faults_milli: milli(*weight), ..NOTHING }
+        }
+        Outcome::Slow(_) => Evidence { requests: 1, slow_pieces: u32::from(!was_slow), ..NOTHING },
+    }
+}
+
+/// A sum of weights in thousandths.
+fn milli(weights: f64) -> u32 {
+    (weights * 1_000.0).round() as u32
+}
+
+fn opening(transition: &Transition, before: &View, deciding: &Evidence) -> LocalOpening {
     LocalOpening {
         since: transition.at,
         reason: transition.reason.to_string(),
         evidence: Evidence {
-            requests: view.requests,
-            faults_milli: (view.faults * 1_000.0) as u32,
-            successes: view.successes,
-            slow_pieces: view.slow_pieces,
+            requests: before.requests.saturating_add(deciding.requests),
+            faults_milli: milli(before.faults).saturating_add(deciding.faults_milli),
+            successes: before.successes.saturating_add(deciding.successes),
+            slow_pieces: before.slow_pieces.saturating_add(deciding.slow_pieces),
         },
     }
 }

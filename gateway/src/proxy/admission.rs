@@ -183,6 +183,10 @@ struct Envelope<'a> {
 pub fn understand(rule: &FailClosed, route: Route, body: Bytes) -> Result<Call, ApiError> {
     let text = std::str::from_utf8(&body)
         .map_err(|_| ApiError::invalid_request("The body is not UTF-8 text."))?;
+    // A list would be read as the envelope's fields in their order.
+    if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
+        return Err(ApiError::invalid_request("The body must be a JSON object."));
+    }
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
         ApiError::invalid_request(format!("The body is not a valid JSON request: {error}."))
     })?;
@@ -220,11 +224,11 @@ pub fn understand(rule: &FailClosed, route: Route, body: Bytes) -> Result<Call, 
 }
 
 impl Call {
-    /// The body with the model named as the upstream knows it; every other byte stays.
-    pub fn body_for(&self, upstream_model: Option<&str>) -> Bytes {
-        let Some(name) = upstream_model.filter(|name| *name != self.model) else {
+    /// The body with the model named `name`, as the upstream knows it; every other byte stays.
+    pub fn body_for(&self, name: &str) -> Bytes {
+        if name == self.model {
             return self.body.clone();
-        };
+        }
         let head = self.body.get(..self.model_at.start).unwrap_or_default();
         let tail = self.body.get(self.model_at.end..).unwrap_or_default();
         let quoted = serde_json::Value::from(name).to_string();
@@ -284,12 +288,12 @@ mod tests {
                     \"x\":[1e999,\"\u{4f60}\"]}";
         let call = call(body).unwrap();
         assert_eq!(call.model, "ma");
-        let spliced = call.body_for(Some("org/big"));
+        let spliced = call.body_for("org/big");
         assert_eq!(
             std::str::from_utf8(&spliced).unwrap(),
             body.replace("\"m\\u0061\"", "\"org/big\"")
         );
-        assert_eq!(call.body_for(None), call.body);
+        assert_eq!(call.body_for("ma"), call.body);
     }
 
     #[test]
@@ -336,6 +340,6 @@ mod tests {
         let body = format!(r#"{{"model":"m","x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
         let boundless = FailClosed::default();
         let call = understand(&boundless, Route::Chat, Bytes::from(body.clone())).unwrap();
-        assert_eq!(call.body_for(None), body);
+        assert_eq!(call.body_for("m"), body);
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Answer {
     pub(super) held: Vec<Bytes>,
     /// What is still to come.
     pub(super) rest: Rest,
+    /// When the attempt becomes slow, unless it has said so already.
+    pub(super) slow_at: Option<Instant>,
 }
 
 /// What is still to come of an answer; the guard is settled at its last byte.
@@ -65,8 +67,11 @@ pub(super) struct Failure {
 
 /// The moments at which something follows for an attempt.
 struct Limits {
-    slow_total: Instant,
+    /// `None` once it has passed and the evidence was given; so for the first token.
+    slow_total: Option<Instant>,
     slow_first_token: Option<Instant>,
+    /// The longest pause within an answer.
+    idle: Duration,
     /// By when the whole answer must be there.
     deadline: Instant,
 }
@@ -93,34 +98,42 @@ pub(super) async fn run(
     let started = clock::instant();
     let rule = &endpoint.config.rule.slow;
     let mut limits = Limits {
-        slow_total: started + rule.total,
+        slow_total: Some(started + rule.total),
         slow_first_token: rule.first_token.map(|limit| started + limit),
+        idle: pool.timeouts.idle,
         deadline,
     };
-    let body = call.body_for(endpoint.config.upstream_model.as_deref());
+    // The client may have asked by an alias, which is nobody's name but ours.
+    let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
     let Some(request) = upstream::request(&endpoint.config, call.route.path(), caller, body) else {
         return Err(unavailable(admission, Cause::Other));
     };
-    let first_byte = (started + pool.timeouts.first_byte).min(deadline);
-    let sent = limits.wait(&mut admission, first_byte, upstream.send(request)).await;
+    let first_byte = started + pool.timeouts.first_byte;
+    let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
+    // A stream whose head is not there when its first token is due has no first token either.
+    let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
+    let sent = limits.wait(&mut admission, head_until.min(deadline), upstream.send(request)).await;
     let response = match sent {
         Waited::TimedOut => return Err(timed_out(admission)),
         Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
-        return refused(admission, response, deadline).await;
+        return refused(admission, response, limits.idle_until()).await;
     }
-    let first_token = pool.timeouts.first_token.unwrap_or(pool.timeouts.first_byte);
-    let first_token = (started + first_token).max(first_byte).min(deadline);
     if is_event_stream(&response) {
-        stream(&mut limits, admission, response, first_token).await
+        stream(&mut limits, admission, response, first_token.min(deadline)).await
     } else {
         plain(&mut limits, admission, response, call).await
     }
 }
 
 impl Limits {
+    /// Until when the next piece of an answer is waited for.
+    fn idle_until(&self) -> Instant {
+        (clock::instant() + self.idle).min(self.deadline)
+    }
+
     /// Waits for `future` until `until`, giving slow evidence when its moment passes.
     async fn wait<T>(
         &mut self,
@@ -130,8 +143,8 @@ impl Limits {
     ) -> Waited<T> {
         let mut future: Pin<&mut _> = std::pin::pin!(future);
         loop {
-            let slow = self.slow_first_token.unwrap_or(self.slow_total).min(self.slow_total);
-            let next = slow.min(until);
+            let slow = self.slow_first_token.into_iter().chain(self.slow_total).min();
+            let next = slow.map_or(until, |slow| slow.min(until));
             match tokio::time::timeout_at(next, future.as_mut()).await {
                 Ok(value) => return Waited::Ready(value),
                 // Where both limits are the same, the evidence comes first.
@@ -139,8 +152,8 @@ impl Limits {
                     self.slow_first_token = None;
                     admission.slow(clock::now(), SlowKind::FirstToken);
                 }
-                Err(_) if self.slow_total <= next => {
-                    self.slow_total = until + Duration::from_secs(1);
+                Err(_) if self.slow_total.is_some_and(|limit| limit <= next) => {
+                    self.slow_total = None;
                     admission.slow(clock::now(), SlowKind::Total);
                 }
                 Err(_) => return Waited::TimedOut,
@@ -183,7 +196,7 @@ async fn stream(
         };
         if is_committed {
             // The relay reads what was held once more, so that one place alone knows where events end.
-            return Ok(answer(&head, held, Rest::Events(rest, admission)));
+            return Ok(answer(&head, held, Rest::Events(rest, admission), limits.slow_total));
         }
     }
 }
@@ -199,7 +212,8 @@ async fn plain(
     let mut held: Vec<Bytes> = Vec::new();
     let mut held_bytes = 0;
     let is_whole = loop {
-        match limits.wait(&mut admission, limits.deadline, rest.frame()).await {
+        let until = limits.idle_until();
+        match limits.wait(&mut admission, until, rest.frame()).await {
             Waited::TimedOut => return Err(timed_out(admission)),
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
             Waited::Ready(None) => break true,
@@ -223,13 +237,14 @@ async fn plain(
             Plain::Malformed => return Err(malformed(admission, Cause::Malformed)),
         }
         admission.settle(clock::now(), Outcome::Success);
-        return Ok(answer(&head, vec![body], Rest::Nothing));
+        return Ok(answer(&head, vec![body], Rest::Nothing, None));
     }
-    Ok(answer(&head, held, Rest::Bytes(rest, admission)))
+    Ok(answer(&head, held, Rest::Bytes(rest, admission), limits.slow_total))
 }
 
-fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest) -> Answer {
-    Answer { status: head.status, headers: upstream::headers_back(&head.headers), held, rest }
+fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest, slow_at: Option<Instant>) -> Answer {
+    let headers = upstream::headers_back(&head.headers);
+    Answer { status: head.status, headers, held, rest, slow_at }
 }
 
 fn joined(parts: &[Bytes]) -> Bytes {
@@ -240,62 +255,71 @@ fn joined(parts: &[Bytes]) -> Bytes {
     }
 }
 
-/// A status that is no success: whose fault it is, and whether another endpoint may help.
+/// A status that is no success: whose fault it is, and whether another endpoint may help. What comes
+/// with it is waited for `until` then.
 async fn refused(
     admission: Admission,
     response: Response<Incoming>,
-    deadline: Instant,
+    until: Instant,
 ) -> Result<Answer, Failure> {
     let status = response.status();
-    let now = clock::now();
     let asked = upstream::retry_after(response.headers());
     match status.as_u16() {
-        429 => {
-            admission.endpoint().cool(now, asked.unwrap_or(COOL_DEFAULT));
-            admission.settle(now, Outcome::Neutral);
-            let message = "Every endpoint of this model is at its rate limit.";
-            let error = ApiError::new(status, "rate_limit_exceeded", message)
-                .retry_after(asked.unwrap_or(COOL_DEFAULT));
-            Err(Failure { error, may_failover: true })
-        }
-        401 | 403 => {
-            tracing::error!(endpoint = %admission.endpoint().key, status = status.as_u16(),
-                "the endpoint refuses our credential");
-            admission.endpoint().cool(now, COOL_CREDENTIAL);
-            admission.settle(now, Outcome::Neutral);
-            let message = "The model refused the gateway's credential.";
-            let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
-            Err(Failure { error, may_failover: true })
-        }
-        400..=499 => passed_on(admission, response, deadline).await,
+        429 => Err(limited(admission, asked.unwrap_or(COOL_DEFAULT))),
+        401 | 403 => Err(unauthorised(admission, status)),
+        400..=499 => passed_on(admission, response, until).await,
         300..=399 => {
             let message = "The model answered with a redirect, which is not followed.";
             let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_redirect", message);
             Err(faulty(admission, Cause::Status(status.as_u16()), error))
         }
-        code => {
+        code @ 500..=599 => {
             if let (503 | 529, Some(asked)) = (code, asked) {
-                admission.endpoint().cool(now, asked);
+                admission.endpoint().cool(clock::now(), asked);
             }
             let mut error = ApiError::upstream_error(status);
             error.retry_after = asked;
             Err(faulty(admission, Cause::Status(code), error))
         }
+        // A switch of protocols that nobody asked for, or a number that means nothing.
+        code => Err(malformed(admission, Cause::Status(code))),
     }
+}
+
+/// The endpoint is at a limit: it is left alone for a while, and nothing is held against it.
+fn limited(admission: Admission, pause: Duration) -> Failure {
+    let now = clock::now();
+    admission.endpoint().cool(now, pause);
+    admission.settle(now, Outcome::Neutral);
+    let message = "Every endpoint of this model is at its rate limit.";
+    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+    Failure { error: error.retry_after(pause), may_failover: true }
+}
+
+/// The endpoint refuses our credential, which is for an operator to mend and no client's concern.
+fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
+    tracing::error!(endpoint = %admission.endpoint().key, status = status.as_u16(),
+        "the endpoint refuses our credential");
+    let now = clock::now();
+    admission.endpoint().cool(now, COOL_CREDENTIAL);
+    admission.settle(now, Outcome::Neutral);
+    let message = "The model refused the gateway's credential.";
+    let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
+    Failure { error, may_failover: true }
 }
 
 /// An answer that is the client's own fault goes back as it is.
 async fn passed_on(
     admission: Admission,
     response: Response<Incoming>,
-    deadline: Instant,
+    until: Instant,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
     let body = http_body_util::Limited::new(body, PLAIN_BYTES_MAX).collect();
-    match tokio::time::timeout_at(deadline, body).await {
+    match tokio::time::timeout_at(until, body).await {
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing))
+            Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing, None))
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission)),
@@ -340,19 +364,15 @@ fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Fa
 }
 
 /// An error inside a 200 counts as the status that it speaks of.
-fn embedded(admission: Admission, status: Option<u16>) -> Failure {
-    let now = clock::now();
+pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
     let code = status.and_then(|status| StatusCode::from_u16(status).ok());
     match code {
-        Some(code) if code == StatusCode::TOO_MANY_REQUESTS => {
-            admission.endpoint().cool(now, COOL_DEFAULT);
-            admission.settle(now, Outcome::Neutral);
-            let message = "Every endpoint of this model is at its rate limit.";
-            let error = ApiError::new(code, "rate_limit_exceeded", message);
-            Failure { error: error.retry_after(COOL_DEFAULT), may_failover: true }
+        Some(StatusCode::TOO_MANY_REQUESTS) => limited(admission, COOL_DEFAULT),
+        Some(code @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+            unauthorised(admission, code)
         }
         Some(code) if code.is_client_error() => {
-            admission.settle(now, Outcome::Neutral);
+            admission.settle(clock::now(), Outcome::Neutral);
             Failure { error: ApiError::upstream_error(code), may_failover: true }
         }
         Some(_) | None => malformed(admission, Cause::Malformed),

@@ -19,6 +19,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::attempt;
 use super::sse::{Meaning, Reader};
 use crate::clock;
 use crate::error;
@@ -37,8 +38,8 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// When the whole answer must be there.
     pub(super) deadline: Instant,
-    /// When the request becomes slow.
-    pub(super) slow_at: Instant,
+    /// When the attempt becomes slow, unless it has said so already.
+    pub(super) slow_at: Option<Instant>,
 }
 
 /// How a relay ended, for the access log.
@@ -61,6 +62,8 @@ pub struct Relay {
     ready: VecDeque<Bytes>,
     /// Bytes behind the last complete event.
     tail: BytesMut,
+    /// Whether the client has the beginning of an event whose end has not come.
+    is_torn: bool,
     /// `None`: plain bytes, whose end is told by their framing.
     reader: Option<Reader>,
     has_finish: bool,
@@ -124,6 +127,7 @@ impl Relay {
             upstream: Some(upstream),
             ready: VecDeque::new(),
             tail: BytesMut::new(),
+            is_torn: false,
             reader: None,
             has_finish: false,
             state: State::Flowing,
@@ -140,7 +144,8 @@ impl Relay {
 
     fn next_deadline(&self) -> Instant {
         let idle = self.progress_at + self.patience.idle;
-        idle.min(self.patience.deadline).min(self.patience.slow_at)
+        let end = idle.min(self.patience.deadline);
+        self.patience.slow_at.map_or(end, |slow| slow.min(end))
     }
 
     /// Takes in bytes from the upstream: whole events go to the queue, the tail waits.
@@ -150,11 +155,11 @@ impl Relay {
             self.ready.push_back(bytes);
             return;
         };
-        let (mut end, mut is_done, mut meanings) = (0, false, Vec::new());
+        let (mut end, mut is_over, mut meanings) = (0, false, Vec::new());
         reader.read(&bytes, |meaning, place| {
-            // What stands behind the end of the stream is dropped.
-            if !is_done {
-                is_done = meaning == Meaning::Done;
+            // What stands behind the end of the stream, or behind an error, is dropped.
+            if !is_over {
+                is_over = matches!(meaning, Meaning::Done | Meaning::Error(_));
                 end = place.min(bytes.len());
                 meanings.push(meaning);
             }
@@ -165,10 +170,16 @@ impl Relay {
             self.tail.extend_from_slice(bytes.get(..end).unwrap_or_default());
             self.ready.push_back(self.tail.split().freeze());
         }
-        if !is_done {
+        self.is_torn &= end == 0;
+        if is_over {
+            // The other half of the last line end may still be on its way; nobody waits for it.
+            let is_halved = self.ready.back().is_some_and(|last| last.ends_with(b"\r\n\r"));
+            self.ready.extend(is_halved.then_some(Bytes::from_static(b"\n")));
+        } else {
             self.tail.extend_from_slice(bytes.get(end..).unwrap_or_default());
             if self.tail.len() > TAIL_BYTES_MAX {
                 self.ready.push_back(self.tail.split().freeze());
+                self.is_torn = true;
             }
         }
         self.note(&meanings);
@@ -188,8 +199,11 @@ impl Relay {
                     return;
                 }
                 // An error event of the upstream's own is passed on; nothing good follows it.
-                Meaning::Error(_) => {
-                    self.settle(Outcome::Fault { weight: 1.0, cause: Cause::Malformed });
+                Meaning::Error(status) => {
+                    if let Some(admission) = self.admission.take() {
+                        let _ = attempt::embedded(admission, *status);
+                    }
+                    self.report(End::Interrupted);
                     self.state = State::Breaking;
                     self.upstream = None;
                     return;
@@ -243,6 +257,7 @@ impl Relay {
         self.upstream = None;
         self.tail.clear();
         if self.reader.is_some() {
+            self.ready.extend(self.is_torn.then_some(Bytes::from_static(b"\n\n")));
             self.ready.push_back(error::stream_interrupted());
         }
         self.state = State::Breaking;
@@ -256,6 +271,10 @@ impl Relay {
         if let Some(admission) = self.admission.take() {
             admission.settle(clock::now(), outcome);
         }
+        self.report(end);
+    }
+
+    fn report(&mut self, end: End) {
         if let Some(on_end) = self.on_end.take() {
             on_end(end);
         }
@@ -268,11 +287,9 @@ impl Relay {
             self.give_up();
             return;
         }
-        if now >= self.patience.slow_at {
-            self.patience.slow_at = self.patience.deadline;
-            if let Some(admission) = &mut self.admission {
-                admission.slow(clock::now(), SlowKind::Total);
-            }
+        let is_slow = self.patience.slow_at.take_if(|slow_at| now >= *slow_at).is_some();
+        if is_slow && let Some(admission) = &mut self.admission {
+            admission.slow(clock::now(), SlowKind::Total);
         }
         let next = self.next_deadline();
         self.timer.as_mut().reset(next);
@@ -334,8 +351,6 @@ impl Body for Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         // Not settled: the client left. Dropping the guard is neutral.
-        if let Some(on_end) = self.on_end.take() {
-            on_end(End::ClientLeft);
-        }
+        self.report(End::ClientLeft);
     }
 }

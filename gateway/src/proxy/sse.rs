@@ -6,6 +6,7 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 /// Data of an event beyond this is not looked at; an ordinary event has a few hundred bytes.
 const DATA_BYTES_MAX: usize = 256 * 1024;
@@ -103,7 +104,9 @@ impl Reader {
 struct Event<'a> {
     #[serde(borrow, default)]
     choices: Vec<Choice<'a>>,
-    error: Option<ErrorBody>,
+    #[serde(borrow)]
+    object: Option<std::borrow::Cow<'a, str>>,
+    error: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -129,21 +132,32 @@ struct Delta<'a> {
     function_call: Option<IgnoredAny>,
 }
 
-/// The error object inside an answer.
-#[derive(Deserialize)]
-struct ErrorBody {
-    code: Option<serde_json::Value>,
-    status: Option<serde_json::Value>,
+/// Finds the error inside an answer: an object or a text under `error`, or, as older engines write
+/// it, the whole answer.
+fn error_in(data: &[u8], object: Option<&str>, error: Option<&Value>) -> Option<Option<u16>> {
+    let is_said =
+        |error: &&Value| error.is_object() || error.as_str().is_some_and(|e| !e.is_empty());
+    if let Some(error) = error.filter(is_said) {
+        return Some(status_of(error));
+    }
+    let whole = || serde_json::from_slice::<Value>(data).ok().as_ref().and_then(status_of);
+    (object == Some("error")).then(whole)
 }
 
-impl ErrorBody {
-    /// The status that the error speaks of, if it speaks of one.
-    fn status(&self) -> Option<u16> {
-        [&self.code, &self.status].into_iter().flatten().find_map(|value| {
-            let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
-            u16::try_from(number).ok().filter(|status| (400..600).contains(status))
-        })
-    }
+/// The status that an error speaks of, if it speaks of one: as a number or by a word.
+fn status_of(error: &Value) -> Option<u16> {
+    ["code", "status", "type"].into_iter().filter_map(|key| error.get(key)).find_map(|value| {
+        if let Some(number) = value.as_u64().or_else(|| value.as_str()?.parse().ok()) {
+            return u16::try_from(number).ok().filter(|status| (400..600).contains(status));
+        }
+        match value.as_str()? {
+            "rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota" => Some(429),
+            "invalid_api_key" | "authentication_error" => Some(401),
+            "permission_error" => Some(403),
+            "context_length_exceeded" | "invalid_request_error" | "BadRequestError" => Some(400),
+            _ => None,
+        }
+    })
 }
 
 fn meaning_of(data: &[u8]) -> Meaning {
@@ -152,8 +166,8 @@ fn meaning_of(data: &[u8]) -> Meaning {
     }
     // What cannot be read is passed on as content: the client may understand it.
     let Ok(event) = serde_json::from_slice::<Event<'_>>(data) else { return Meaning::Content };
-    if let Some(error) = event.error {
-        return Meaning::Error(error.status());
+    if let Some(status) = error_in(data, event.object.as_deref(), event.error.as_ref()) {
+        return Meaning::Error(status);
     }
     if event.choices.iter().any(|choice| choice.finish_reason.is_some()) {
         return Meaning::Finish;
@@ -189,19 +203,18 @@ pub(super) enum Plain {
 /// Looks at a whole plain answer. `wants_choices`: the route's answers carry `choices`.
 pub(super) fn plain(body: &[u8], wants_choices: bool) -> Plain {
     #[derive(Deserialize)]
-    struct Answer {
-        error: Option<ErrorBody>,
+    struct Answer<'a> {
+        #[serde(borrow)]
+        object: Option<std::borrow::Cow<'a, str>>,
+        error: Option<Value>,
         choices: Option<Vec<IgnoredAny>>,
     }
-    match serde_json::from_slice::<Answer>(body) {
-        Ok(Answer { error: Some(error), .. }) => Plain::Error(error.status()),
-        Ok(Answer { choices, .. }) if wants_choices => match choices {
-            Some(choices) if !choices.is_empty() => Plain::Good,
-            Some(_) | None => Plain::Malformed,
-        },
-        Ok(_) => Plain::Good,
-        Err(_) => Plain::Malformed,
+    let Ok(answer) = serde_json::from_slice::<Answer<'_>>(body) else { return Plain::Malformed };
+    if let Some(status) = error_in(body, answer.object.as_deref(), answer.error.as_ref()) {
+        return Plain::Error(status);
     }
+    let has_choices = answer.choices.is_some_and(|choices| !choices.is_empty());
+    if has_choices || !wants_choices { Plain::Good } else { Plain::Malformed }
 }
 
 #[cfg(test)]

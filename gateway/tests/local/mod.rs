@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use breaker::{State, View};
@@ -26,6 +27,8 @@ use tokio::time::Instant;
 
 /// No wait of a test is longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// No test asks one gateway more often.
+const ASKED_MAX: u32 = 2_000;
 /// How often a condition is looked at.
 const GLANCE: Duration = Duration::from_millis(2);
 
@@ -113,7 +116,7 @@ admin: {{ listen: 127.0.0.1:0 }}
 {endpoints}"
         );
         let config = config::parse(&text, "test.yaml", &|_| None).unwrap();
-        House { app: App::start(&config).await.unwrap() }
+        House { app: App::start(&config).await.unwrap(), asked: AtomicU32::new(0) }
     }
 }
 
@@ -121,6 +124,7 @@ admin: {{ listen: 127.0.0.1:0 }}
 pub(crate) struct House {
     /// The gateway.
     pub(crate) app: App,
+    asked: AtomicU32,
 }
 
 impl House {
@@ -165,12 +169,19 @@ impl House {
 
     /// Sends a question.
     pub(crate) async fn ask(&self) -> Reply {
-        Ask::chat().send(self.address()).await
+        self.send(Ask::chat()).await
     }
 
     /// Sends a question to be answered by a stream.
     pub(crate) async fn ask_stream(&self) -> Reply {
-        Ask::stream().send(self.address()).await
+        self.send(Ask::stream()).await
+    }
+
+    /// Sends a request; a test that asks until something happens does not ask for ever.
+    pub(crate) async fn send(&self, ask: Ask) -> Reply {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        assert!(asked < ASKED_MAX, "in vain: asked {asked} times");
+        ask.send(self.address()).await
     }
 }
 

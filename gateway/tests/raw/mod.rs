@@ -72,6 +72,7 @@ struct Books {
     seen: Mutex<Vec<Seen>>,
     left: Mutex<Vec<Instant>>,
     connections: AtomicUsize,
+    said: AtomicUsize,
     steps: Semaphore,
 }
 
@@ -86,6 +87,7 @@ impl Raw {
             seen: Mutex::default(),
             left: Mutex::default(),
             connections: AtomicUsize::new(0),
+            said: AtomicUsize::new(0),
             steps: Semaphore::new(0),
         });
         let script: Script = Arc::new(script);
@@ -117,6 +119,11 @@ impl Raw {
     /// How many connections came.
     pub(crate) fn connections(&self) -> usize {
         self.books.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many [`Act::Say`] were performed to their end.
+    pub(crate) fn said(&self) -> usize {
+        self.books.said.load(Ordering::SeqCst)
     }
 
     /// When other sides let go of connections in the middle of a script.
@@ -153,6 +160,7 @@ async fn perform(stream: &mut TcpStream, books: &Books, act: Act) -> bool {
     match act {
         Act::Say(bytes) => {
             let is_written = stream.write_all(&bytes).await.is_ok();
+            books.said.fetch_add(usize::from(is_written), Ordering::SeqCst);
             if !is_written {
                 books.left.lock().unwrap().push(Instant::now());
             }
