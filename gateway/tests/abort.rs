@@ -226,7 +226,10 @@ async fn whatever_happens_every_slot_comes_back_and_every_answer_is_whole_or_vis
     let a = Raw::start(|number, _| mixed(number)).await;
     let b = Raw::start(|number, _| mixed(number + 4)).await;
     let house = Plan::of(&[("a", a.address), ("b", b.address)])
-        .top("circuit_breaker: { open: { base: 20ms, max: 50ms }, half_open: { max_requests: 4 } }")
+        .top(
+            "circuit_breaker: { open: { base: 20ms, max: 50ms }, half_open: { max_requests: 4 }, \
+             probe: { enabled: false } }",
+        )
         .top("timeouts: { first_byte: 100ms, idle: 100ms }")
         .start()
         .await;

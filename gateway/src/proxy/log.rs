@@ -8,6 +8,9 @@ use tokio::time::Instant;
 use super::relay::End;
 use crate::clock;
 
+/// Longest value of a caller's header in the log.
+const TEXT_BYTES_MAX: usize = 128;
+
 /// The status that stands for a client that left.
 const CLIENT_LEFT: u16 = 499;
 
@@ -67,8 +70,8 @@ impl Line {
         let millis = |period: Duration| u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
             target: "access",
-            request_id = ?self.request_id,
-            agent_id = ?self.agent_id,
+            request_id = shown(Some(&self.request_id)),
+            agent_id = shown(self.agent_id.as_ref()),
             model = %self.model,
             endpoint = %self.endpoint,
             upstream_status = self.upstream_status,
@@ -80,6 +83,12 @@ impl Line {
             end,
         );
     }
+}
+
+/// A header's value as far as it is plain text, cut to a sane length; nothing else is logged.
+fn shown(value: Option<&HeaderValue>) -> &str {
+    let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.get(..TEXT_BYTES_MAX).unwrap_or(text)
 }
 
 impl Drop for Line {

@@ -132,8 +132,8 @@ struct Delta<'a> {
     function_call: Option<IgnoredAny>,
 }
 
-/// Finds the error inside an answer: an object or a text under `error`, or, as older engines write
-/// it, the whole answer.
+/// Finds the error inside an answer, and in it the status that it speaks of: an object or a text
+/// under `error`, or, as older engines write it, the whole answer.
 fn error_in(data: &[u8], object: Option<&str>, error: Option<&Value>) -> Option<Option<u16>> {
     let is_said =
         |error: &&Value| error.is_object() || error.as_str().is_some_and(|e| !e.is_empty());
