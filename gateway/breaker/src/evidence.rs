@@ -19,18 +19,18 @@ pub(crate) struct SlowEvidence {
     /// When each piece was seen, in no order. Bounded: a rule asks for no more pieces than this,
     /// and the oldest gives way.
     pieces: [Option<Duration>; SLOW_CONFIRMATIONS_MAX as usize],
-    /// The latest piece of kind [`SlowKind::Total`].
-    last_total: Option<Duration>,
-    /// The latest piece of kind [`SlowKind::FirstToken`].
-    last_first_token: Option<Duration>,
+    /// The latest piece of each kind, in the order of [`SlowKind::ALL`].
+    latest: [Option<Duration>; SlowKind::ALL.len()],
 }
 
 impl SlowEvidence {
     /// Takes note that a request was slow, and says whether that is a new piece.
     pub(crate) fn add(&mut self, now: Duration, kind: SlowKind, dedup: Duration) -> bool {
+        let [total, first_token, tokens_per_second] = &mut self.latest;
         let last = match kind {
-            SlowKind::Total => &mut self.last_total,
-            SlowKind::FirstToken => &mut self.last_first_token,
+            SlowKind::Total => total,
+            SlowKind::FirstToken => first_token,
+            SlowKind::TokensPerSecond => tokens_per_second,
         };
         if last.is_some_and(|last| now.saturating_sub(last) < dedup) {
             return false;
@@ -47,6 +47,33 @@ impl SlowEvidence {
     pub(crate) fn count(&self, now: Duration, window: Duration) -> u32 {
         let young = |seen: &&Duration| now.saturating_sub(**seen) < window;
         self.pieces.iter().flatten().filter(young).fold(0, |count, _| count + 1)
+    }
+
+    /// Takes back the pieces seen at `since` or later. The next slow request of their kind is a new
+    /// piece: it comes later than they did, and so at least as far behind the piece before them.
+    pub(crate) fn discard(&mut self, since: Duration) {
+        for seen in self.pieces.iter_mut().chain(&mut self.latest) {
+            *seen = seen.filter(|seen| *seen < since);
+        }
+    }
+
+    /// The pieces, the oldest first, and the latest of each kind.
+    pub(crate) fn save(&self) -> (Vec<Duration>, [Option<Duration>; SlowKind::ALL.len()]) {
+        let mut pieces: Vec<Duration> = self.pieces.iter().flatten().copied().collect();
+        pieces.sort_unstable();
+        (pieces, self.latest)
+    }
+
+    /// Makes evidence of what was saved; of more pieces than there is room for the first count.
+    pub(crate) fn restore(
+        saved: impl Iterator<Item = Duration>,
+        latest: [Option<Duration>; SlowKind::ALL.len()],
+    ) -> Self {
+        let mut evidence = SlowEvidence { latest, ..SlowEvidence::default() };
+        for (place, seen) in evidence.pieces.iter_mut().zip(saved) {
+            *place = Some(seen);
+        }
+        evidence
     }
 }
 
@@ -77,7 +104,8 @@ mod tests {
         let mut evidence = SlowEvidence::default();
         assert!(evidence.add(at(0), SlowKind::Total, DEDUP));
         assert!(evidence.add(at(0), SlowKind::FirstToken, DEDUP));
-        assert_eq!(evidence.count(at(0), WINDOW), 2);
+        assert!(evidence.add(at(0), SlowKind::TokensPerSecond, DEDUP));
+        assert_eq!(evidence.count(at(0), WINDOW), 3);
     }
 
     #[test]
@@ -96,5 +124,17 @@ mod tests {
         }
         assert_eq!(evidence.count(at(95), at(1_000)), SLOW_CONFIRMATIONS_MAX);
         assert_eq!(evidence.count(at(95), at(11)), 3);
+    }
+
+    #[test]
+    fn discarding_takes_back_the_late_pieces_and_leaves_the_early_ones() {
+        let mut evidence = SlowEvidence::default();
+        evidence.add(at(0), SlowKind::Total, DEDUP);
+        evidence.add(at(6), SlowKind::Total, DEDUP);
+        evidence.add(at(6), SlowKind::TokensPerSecond, DEDUP);
+        evidence.discard(at(6));
+        assert_eq!(evidence.count(at(7), WINDOW), 1);
+        assert!(evidence.add(at(7), SlowKind::Total, DEDUP));
+        assert!(!evidence.add(at(8), SlowKind::Total, DEDUP));
     }
 }

@@ -21,26 +21,36 @@
 //!
 //! Invariants:
 //! - Every change of state raises the epoch by one, and a verdict of an older epoch changes nothing.
-//! - Half-open gives out no permit beyond [`HalfOpenRule::max_requests`], and one that is never
-//!   settled opens the circuit again at its deadline: it can neither admit everyone nor wedge.
+//!   Climbing from one rung of half-open to the next is no change of state.
+//! - The probe and canary rungs give out no permit beyond their number, and one that is never
+//!   settled opens the circuit again at its deadline; the ramp ends by the clock. So half-open can
+//!   neither admit everyone nor wedge.
 //! - Time never runs back: an earlier `now` counts as the latest one seen.
-//! - No call allocates, and no input makes a call panic, an unchecked [`Rule`] included.
+//! - No call on a request's path allocates, and no input makes a call panic, an unchecked [`Rule`]
+//!   and a made-up [`Snapshot`] included.
 
 mod breaker;
 mod evidence;
 mod permit;
+pub mod relative;
+mod ring;
 mod rule;
+mod snapshot;
+mod times;
 mod window;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use crate::breaker::Breaker;
-pub use crate::permit::{Permit, Rung};
+pub use crate::permit::{Permit, Terms};
+pub use crate::relative::Sample;
 pub use crate::rule::{
-    DEADLINE_MARGIN, HALF_OPEN_REQUESTS_MAX, HalfOpenRule, JITTER, OpenRule, Rule, RuleError,
-    SLOW_CONFIRMATIONS_MAX, SlowRule,
+    DEADLINE_MARGIN, HALF_OPEN_REQUESTS_MAX, HalfOpenRule, JITTER, LAZY_TTL, Mode, OpenRule,
+    P95Rule, Recovery, Rule, RuleError, SLOW_CONFIRMATIONS_MAX, SlowRule,
 };
+pub use crate::snapshot::{SavedCounts, SavedEvidence, SavedPhase, SavedTimes, Snapshot};
+pub use crate::times::Timing;
 
 /// Where the circuit stands; closed means that traffic flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +59,7 @@ pub enum State {
     Closed,
     /// Nothing is sent until the cool-down is over.
     Open,
-    /// A few small requests are let through to see whether the endpoint is well again.
+    /// The [`Rung`]s are climbed to see whether the endpoint is well again.
     HalfOpen,
 }
 
@@ -63,12 +73,34 @@ impl fmt::Display for State {
     }
 }
 
+/// How far half-open has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rung {
+    /// One synthetic request at a time is admitted; its success leads to the canary rung. This rung
+    /// waits for as long as nobody probes, which [`View::half_open_idle`] shows.
+    Probe,
+    /// A few small requests are admitted; enough successes lead to the ramp.
+    Canary,
+    /// Everybody is admitted, and [`Breaker::share`] tells the chooser with what weight.
+    Ramp,
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Rung::Probe => "probe",
+            Rung::Canary => "canary",
+            Rung::Ramp => "ramp",
+        })
+    }
+}
+
 /// What the caller wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
     /// A client's request.
     Request {
-        /// Estimated length of the prompt in tokens; half-open admits only short ones.
+        /// Estimated length of the prompt in tokens; the canary rung admits only short ones.
         prompt_tokens: u64,
     },
     /// A synthetic request of the gateway's own.
@@ -88,8 +120,12 @@ pub enum Refusal {
     },
     /// Half-open, and all its permits are out.
     HalfOpenFull,
-    /// Half-open, and the prompt is longer than [`HalfOpenRule::max_prompt_tokens`].
+    /// On the canary rung, and the prompt is longer than [`HalfOpenRule::max_prompt_tokens`].
     PromptTooLarge,
+    /// On the canary rung, and one more would be more than [`HalfOpenRule::share`].
+    ShareSpent,
+    /// On the probe rung, which no client's request is for.
+    AwaitsProbe,
     /// The fleet took the endpoint out.
     Held,
 }
@@ -100,6 +136,8 @@ impl fmt::Display for Refusal {
             Refusal::Open { remaining } => write!(formatter, "open for another {remaining:?}"),
             Refusal::HalfOpenFull => formatter.write_str("half-open and full"),
             Refusal::PromptTooLarge => formatter.write_str("half-open and the prompt too large"),
+            Refusal::ShareSpent => formatter.write_str("half-open and the share spent"),
+            Refusal::AwaitsProbe => formatter.write_str("half-open and awaiting a probe"),
             Refusal::Held => formatter.write_str("held by the fleet"),
         }
     }
@@ -142,6 +180,14 @@ pub enum SlowKind {
     Total,
     /// [`SlowRule::first_token`].
     FirstToken,
+    /// [`SlowRule::min_tokens_per_second`].
+    TokensPerSecond,
+}
+
+impl SlowKind {
+    /// All kinds.
+    pub const ALL: [SlowKind; 3] =
+        [SlowKind::Total, SlowKind::FirstToken, SlowKind::TokensPerSecond];
 }
 
 impl fmt::Display for SlowKind {
@@ -149,6 +195,7 @@ impl fmt::Display for SlowKind {
         formatter.write_str(match self {
             SlowKind::Total => "total",
             SlowKind::FirstToken => "first token",
+            SlowKind::TokensPerSecond => "tokens per second",
         })
     }
 }
@@ -184,20 +231,34 @@ pub enum Reason {
     FailureRatio,
     /// Enough pieces of slow evidence; the kind is that of the deciding one.
     Slow(SlowKind),
+    /// The P95 of the time to the first token exceeds [`P95Rule::first_token`].
+    FirstTokenP95,
+    /// The P95 of the time to the end exceeds [`P95Rule::total`].
+    TotalP95,
+    /// Much slower than its siblings, [`SlowRule::relative`].
+    SlowerThanSiblings,
     /// A fault in half-open.
     HalfOpenFault(Cause),
     /// A slow request in half-open.
     HalfOpenSlow(SlowKind),
-    /// A half-open permit was not settled by its deadline.
+    /// A permit of the probe or canary rung was not settled by its deadline.
     PermitLost,
     /// The cool-down is over.
     CooledDown,
-    /// Enough successes in half-open.
+    /// The probe succeeded: from the probe rung to the canary rung.
+    ProbePassed,
+    /// Enough successes on the canary rung: from there to the ramp.
+    CanaryPassed,
+    /// The ramp is over, or there is none after the canary rung.
     Recovered,
     /// A request sent in spite of the open circuit succeeded.
     PassedThrough,
     /// The fleet's incident is closed.
     Released,
+    /// Another rule has no probe rung, so that the circuit goes on to the canary rung.
+    ProbeAbolished,
+    /// Another rule turns the breaker off.
+    TurnedOff,
 }
 
 impl fmt::Display for Reason {
@@ -206,25 +267,35 @@ impl fmt::Display for Reason {
             Reason::ConsecutiveFaults => formatter.write_str("consecutive faults"),
             Reason::FailureRatio => formatter.write_str("failure ratio"),
             Reason::Slow(kind) => write!(formatter, "slow ({kind})"),
+            Reason::FirstTokenP95 => formatter.write_str("first token p95"),
+            Reason::TotalP95 => formatter.write_str("total p95"),
+            Reason::SlowerThanSiblings => formatter.write_str("slower than its siblings"),
             Reason::HalfOpenFault(cause) => write!(formatter, "fault in half-open ({cause})"),
             Reason::HalfOpenSlow(kind) => write!(formatter, "slow in half-open ({kind})"),
             Reason::PermitLost => formatter.write_str("permit lost"),
             Reason::CooledDown => formatter.write_str("cooled down"),
+            Reason::ProbePassed => formatter.write_str("probe passed"),
+            Reason::CanaryPassed => formatter.write_str("canary passed"),
             Reason::Recovered => formatter.write_str("recovered"),
             Reason::PassedThrough => formatter.write_str("passed through"),
             Reason::Released => formatter.write_str("released"),
+            Reason::ProbeAbolished => formatter.write_str("probe abolished"),
+            Reason::TurnedOff => formatter.write_str("turned off"),
         }
     }
 }
 
-/// One change of state, to be counted, logged and told to others by the caller.
+/// One change of state or rung, to be counted, logged and told to others by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The state before.
     pub from: State,
-    /// The state after. The same as before only when a circuit that was closed is released: its
-    /// evidence is gone and its epoch is new all the same.
+    /// The state after. It is the same as before when a rung is climbed (the epoch stays), when a
+    /// circuit on the ramp is released, and when a circuit that was closed is released without a
+    /// ramp or turned off (the evidence is gone and the epoch is new all the same).
     pub to: State,
+    /// The rung that was reached when the new state is [`State::HalfOpen`], else `None`.
+    pub rung: Option<Rung>,
     /// Why.
     pub reason: Reason,
     /// The epoch of the new state.
@@ -233,17 +304,36 @@ pub struct Transition {
     pub remaining: Option<Duration>,
     /// When, on the caller's clock (the latest time seen).
     pub at: Duration,
+    /// What had been gathered while closed; all zero when it was not closed before.
+    pub gathered: Gathered,
+}
+
+/// What a closed circuit had gathered in its window when it changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// Faults in a row.
+    pub streak: u32,
+    /// Requests in the window.
+    pub requests: u32,
+    /// The weight of the faults among them, in millionths.
+    pub fault_millionths: u64,
+    /// The successes among them.
+    pub successes: u32,
+    /// Pieces of slow evidence.
+    pub slow_pieces: u32,
 }
 
 /// Everything the breaker knows, for the admin interface, metrics and the fleet's votes.
 ///
-/// Evidence (`streak`, `requests`, `faults`, `successes`, `slow_pieces`) is gathered while closed
-/// and is zero in the other states.
+/// Evidence (`streak`, `requests`, `faults`, `successes`, `slow_pieces`, the P95s) is gathered while
+/// closed and is zero or `None` in the other states.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// Where the circuit stands. A cool-down that is over and a permit that is overdue are acted on
-    /// by [`Breaker::tick`] and [`Breaker::admit`], not by looking.
+    /// Where the circuit stands. A cool-down or ramp that is over and a permit that is overdue are
+    /// acted on by [`Breaker::tick`] and [`Breaker::admit`], not by looking.
     pub state: State,
+    /// How far half-open has come; `None` elsewhere.
+    pub rung: Option<Rung>,
     /// The number of changes of state so far.
     pub epoch: u64,
     /// Whether the fleet took the endpoint out.
@@ -262,13 +352,23 @@ pub struct View {
     pub successes: u32,
     /// Pieces of slow evidence that still count.
     pub slow_pieces: u32,
-    /// Half-open permits that are out.
+    /// The P95 of the time to the first token in the window: `None` with too few samples, and
+    /// without a rule that judges by times.
+    pub first_token_p95: Option<Duration>,
+    /// The P95 of the time to the end, likewise.
+    pub total_p95: Option<Duration>,
+    /// Permits of the probe or canary rung that are out.
     pub half_open_in_flight: u32,
-    /// Successes since half-open began.
+    /// Successes on the canary rung.
     pub half_open_successes: u32,
+    /// Requests that asked on the canary rung.
+    pub canary_asked: u64,
+    /// Requests of those that were admitted.
+    pub canary_admitted: u64,
     /// Time since half-open began or last admitted something, whichever is later; `None` elsewhere.
     pub half_open_idle: Option<Duration>,
-    /// Why the circuit opened, while open or half-open.
+    /// Why the circuit opened, while open or half-open; `None` on a ramp after a release of a
+    /// circuit that was closed.
     pub opened_for: Option<Reason>,
     /// Age of the last success that counted in closed or half-open.
     pub last_success: Option<Duration>,

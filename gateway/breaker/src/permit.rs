@@ -15,7 +15,7 @@ use crate::rule::HALF_OPEN_REQUESTS_MAX;
 
 /// The terms on which a permit was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rung {
+pub enum Terms {
     /// The circuit was closed: the request is evidence.
     Closed,
     /// The circuit was half-open: the request decides what becomes of it.
@@ -25,8 +25,8 @@ pub enum Rung {
 }
 
 /// The permission to send one request. Hand it back to [`Breaker::settle`](crate::Breaker::settle)
-/// with what came of it, on every path: a half-open permit that is dropped blocks its place until
-/// its deadline and then counts against the endpoint.
+/// with what came of it, on every path: a permit of the probe or canary rung that is dropped blocks
+/// its place until its deadline and then counts against the endpoint.
 #[must_use = "a permit that is not settled says nothing, and a half-open one counts as lost"]
 #[derive(Debug)]
 pub struct Permit {
@@ -35,18 +35,23 @@ pub struct Permit {
     is_slow: bool,
 }
 
-/// A rung with what the breaker needs to find the permit's traces again.
+/// The terms with what the breaker needs to find the permit's traces again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// See [`Rung::Closed`].
+    /// See [`Terms::Closed`].
     Closed,
-    /// See [`Rung::HalfOpen`].
-    HalfOpen {
+    /// On the probe or the canary rung; see [`Terms::HalfOpen`].
+    Tried {
         /// Its index in [`Places`].
         index: usize,
     },
-    /// See [`Rung::PassThrough`].
+    /// On the ramp; see [`Terms::HalfOpen`].
+    Ramp,
+    /// See [`Terms::PassThrough`].
     PassThrough,
+    /// Refused by a breaker that is not obeyed, so that its verdict is not one the breaker would
+    /// have heard; see [`Terms::PassThrough`].
+    Unheard,
 }
 
 impl Permit {
@@ -55,11 +60,11 @@ impl Permit {
     }
 
     /// Says on what terms the permit was given.
-    pub fn rung(&self) -> Rung {
+    pub fn terms(&self) -> Terms {
         match self.place {
-            Place::Closed => Rung::Closed,
-            Place::HalfOpen { index: _ } => Rung::HalfOpen,
-            Place::PassThrough => Rung::PassThrough,
+            Place::Closed => Terms::Closed,
+            Place::Tried { index: _ } | Place::Ramp => Terms::HalfOpen,
+            Place::PassThrough | Place::Unheard => Terms::PassThrough,
         }
     }
 

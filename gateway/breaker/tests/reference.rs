@@ -4,13 +4,21 @@
 //! each time. Where the breaker has a ring, counters and slots, it has only the words of the
 //! specification, so that a slip in the clever part shows as a difference. It covers what needs no
 //! permit to be held across steps: each request is over at once.
-#![expect(clippy::panic, reason = "a test may stop loudly")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may stop loudly"
+)]
 
-use breaker::{Breaker, Cause, Errand, Outcome, Refusal, Rule, SlowKind, State};
+use breaker::{
+    Breaker, Cause, Errand, Outcome, P95Rule, Reason, Recovery, Refusal, Rule, Rung, SlowKind,
+    State, Timing, View,
+};
 use std::time::Duration;
 
 const SCHEDULES: u64 = 20_000;
-const STEPS: usize = 60;
+const STEPS: usize = 90;
 const TICKS_PER_WINDOW: u64 = 10;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -27,6 +35,11 @@ struct Reference {
     /// All that was counted since the circuit closed, with its time.
     story: Vec<(Duration, What)>,
     until: Duration,
+    rung: Rung,
+    /// When the ramp began.
+    ramp_since: Duration,
+    /// All requests that asked on the canary rung, and whether each was admitted.
+    asked: Vec<bool>,
     proofs: u32,
     /// The times of all openings and closings, oldest first.
     openings: Vec<Duration>,
@@ -43,6 +56,9 @@ impl Reference {
             state,
             story,
             until: Duration::ZERO,
+            rung: Rung::Probe,
+            ramp_since: Duration::ZERO,
+            asked: Vec::new(),
             proofs: 0,
             openings,
             closings,
@@ -78,7 +94,7 @@ impl Reference {
     /// Times of the pieces of slow evidence, found by walking the story from its beginning.
     fn pieces(&self, now: Duration) -> usize {
         let mut count = 0;
-        for kind in [SlowKind::Total, SlowKind::FirstToken] {
+        for kind in SlowKind::ALL {
             let mut last: Option<Duration> = None;
             for (time, what) in &self.story {
                 let is_apart = last.is_none_or(|last| *time - last >= self.rule.slow.dedup);
@@ -111,27 +127,74 @@ impl Reference {
         for _ in 0..self.level {
             nominal = (nominal * 2).min(self.rule.open.max);
         }
-        let (low, high) = (nominal.mul_f64(0.8), nominal.mul_f64(1.2));
-        assert!((low..=high.min(self.rule.open.max)).contains(&remaining), "{remaining:?}");
+        let bounds = match self.rule.recovery {
+            Recovery::Lazy { ttl } => ttl..=ttl,
+            Recovery::Staged { .. } => {
+                nominal.mul_f64(0.8)..=nominal.mul_f64(1.2).min(self.rule.open.max)
+            }
+        };
+        assert!(bounds.contains(&remaining), "{remaining:?}");
         self.state = State::Open;
         self.until = now + remaining;
         self.openings.push(now);
         self.story.clear();
     }
 
-    fn is_admitting(&mut self, now: Duration, tokens: u64) -> bool {
-        if self.state == State::Open && now >= self.until {
-            self.state = State::HalfOpen;
-            self.proofs = 0;
-        }
-        match self.state {
-            State::Closed => true,
-            State::Open => false,
-            State::HalfOpen => tokens <= self.rule.half_open.max_prompt_tokens,
+    fn close(&mut self, now: Duration) {
+        self.state = State::Closed;
+        self.closings.push(now);
+        self.story.clear();
+    }
+
+    fn ramp(&self) -> Duration {
+        match self.rule.recovery {
+            Recovery::Staged { ramp, .. } => ramp,
+            Recovery::Lazy { .. } => Duration::ZERO,
         }
     }
 
-    /// Says whether the circuit must open, and closes it if it must close.
+    fn pass_time(&mut self, now: Duration) {
+        if self.state == State::Open && now >= self.until {
+            match self.rule.recovery {
+                Recovery::Lazy { .. } => self.close(now),
+                Recovery::Staged { probe, .. } => {
+                    self.state = State::HalfOpen;
+                    self.rung = if probe { Rung::Probe } else { Rung::Canary };
+                    self.asked.clear();
+                    self.proofs = 0;
+                }
+            }
+        } else if self.is_on(Rung::Ramp) && now - self.ramp_since >= self.ramp() {
+            self.close(now);
+        }
+    }
+
+    fn is_on(&self, rung: Rung) -> bool {
+        self.state == State::HalfOpen && self.rung == rung
+    }
+
+    fn is_admitting(&mut self, now: Duration, errand: Errand) -> bool {
+        self.pass_time(now);
+        match (self.state, self.rung, errand) {
+            (State::Closed, ..) | (State::HalfOpen, Rung::Ramp, _) => true,
+            (State::Open, ..) => false,
+            (State::HalfOpen, Rung::Probe | Rung::Canary, Errand::Probe) => true,
+            (State::HalfOpen, Rung::Canary, Errand::Request { prompt_tokens }) => {
+                // The shares drawn are whole hundredths, so that whole numbers can judge.
+                let hundredths = (self.rule.half_open.share * 100.0).round() as usize;
+                let admitted = self.asked.iter().filter(|is_admitted| **is_admitted).count();
+                let is_within = (admitted + 1) * 100 <= hundredths * (self.asked.len() + 1);
+                let is_admitted = prompt_tokens <= self.rule.half_open.max_prompt_tokens
+                    && (admitted == 0 || is_within);
+                self.asked.push(is_admitted);
+                is_admitted
+            }
+            (State::HalfOpen, Rung::Probe, Errand::Request { .. } | Errand::PassThrough)
+            | (State::HalfOpen, Rung::Canary, Errand::PassThrough) => false,
+        }
+    }
+
+    /// Says whether the circuit must open, and climbs or closes if it must.
     fn settle(&mut self, now: Duration, what: Option<What>) -> bool {
         let Some(what) = what else {
             return false;
@@ -143,12 +206,41 @@ impl Reference {
         if what != What::Success {
             return true;
         }
-        self.proofs += 1;
-        if self.proofs >= self.rule.half_open.successes {
-            self.state = State::Closed;
-            self.closings.push(now);
+        if self.rung == Rung::Probe {
+            self.rung = Rung::Canary;
+        } else if self.rung == Rung::Canary {
+            self.proofs += 1;
+            let is_enough = self.proofs >= self.rule.half_open.successes;
+            if is_enough && self.ramp().is_zero() {
+                self.close(now);
+            } else if is_enough {
+                (self.rung, self.ramp_since) = (Rung::Ramp, now);
+            }
         }
         false
+    }
+
+    fn check_view(&self, now: Duration, view: &View, share: f64, told: &str) {
+        assert_eq!(view.state, self.state, "{told}");
+        let is_half_open = self.state == State::HalfOpen;
+        assert_eq!(view.rung, is_half_open.then_some(self.rung), "{told}");
+        if self.is_on(Rung::Ramp) {
+            let thirds = (now - self.ramp_since).as_nanos() * 3 / self.ramp().as_nanos();
+            let expected = if thirds < 1 {
+                0.25
+            } else if thirds < 2 {
+                0.5
+            } else {
+                1.0
+            };
+            assert_eq!(share, expected, "{told}");
+        }
+        if self.state == State::Closed {
+            let (requests, _) = self.recent(now);
+            assert_eq!(u64::from(view.requests), requests, "{told}");
+            assert_eq!(view.streak as usize, self.streak(), "{told}");
+            assert_eq!(view.slow_pieces as usize, self.pieces(now), "{told}");
+        }
     }
 }
 
@@ -176,6 +268,14 @@ fn some_rule(chance: &mut Chance) -> Rule {
     rule.slow.confirmations = 1 + chance.below(2) as u32;
     rule.open.reset_after = Duration::from_secs(1 + chance.below(60));
     rule.half_open.successes = 1 + chance.below(3) as u32;
+    rule.half_open.share = [0.05, 0.34, 1.0][chance.below(3) as usize];
+    // Thirds of these ramps are whole nanoseconds.
+    let ramp = Duration::from_secs([0, 3, 60][chance.below(3) as usize]);
+    rule.recovery = match chance.below(5) {
+        0 => Recovery::Lazy { ttl: Duration::from_secs(1 + chance.below(45)) },
+        1 | 2 => Recovery::Staged { probe: false, ramp },
+        _ => Recovery::Staged { probe: true, ramp },
+    };
     rule
 }
 
@@ -189,8 +289,10 @@ fn some_outcome(chance: &mut Chance) -> (Outcome, Option<What>) {
         5 | 6 => fault(1_000),
         7 => fault(1 + chance.below(1_000)),
         8 if chance.below(2) == 0 => (Outcome::Neutral, None),
-        8 => (Outcome::Slow(SlowKind::Total), Some(What::Slow(SlowKind::Total))),
-        _ => (Outcome::Slow(SlowKind::FirstToken), Some(What::Slow(SlowKind::FirstToken))),
+        _ => {
+            let kind = SlowKind::ALL[chance.below(3) as usize];
+            (Outcome::Slow(kind), Some(What::Slow(kind)))
+        }
     }
 }
 
@@ -203,10 +305,13 @@ fn schedule(seed: u64) {
     for step in 0..STEPS {
         let most = if chance.below(20) == 0 { 100_000 } else { 2_000 };
         now += Duration::from_millis(chance.below(most));
-        let prompt_tokens = chance.below(300);
+        let errand = match chance.below(4) {
+            0 => Errand::Probe,
+            _ => Errand::Request { prompt_tokens: chance.below(300) },
+        };
         let told = format!("SEED={seed}, step {step} at {now:?}");
-        let (answer, _) = breaker.admit(now, Errand::Request { prompt_tokens });
-        assert_eq!(answer.is_ok(), reference.is_admitting(now, prompt_tokens), "{told}");
+        let (answer, _) = breaker.admit(now, errand);
+        assert_eq!(answer.is_ok(), reference.is_admitting(now, errand), "{told}");
         match answer {
             Ok(permit) => {
                 let (outcome, what) = some_outcome(chance);
@@ -216,17 +321,13 @@ fn schedule(seed: u64) {
                 opened.into_iter().for_each(|remaining| reference.open(now, remaining));
             }
             Err(Refusal::Open { remaining }) => assert_eq!(now + remaining, reference.until),
-            Err(Refusal::PromptTooLarge) => assert_eq!(reference.state, State::HalfOpen),
+            Err(Refusal::PromptTooLarge | Refusal::ShareSpent) => {
+                assert!(reference.is_on(Rung::Canary), "{told}");
+            }
+            Err(Refusal::AwaitsProbe) => assert!(reference.is_on(Rung::Probe), "{told}"),
             Err(Refusal::HalfOpenFull | Refusal::Held) => panic!("{told}: nothing is out or held"),
         }
-        let view = breaker.view(now);
-        assert_eq!(view.state, reference.state, "{told}");
-        if view.state == State::Closed {
-            let (requests, _) = reference.recent(now);
-            assert_eq!(u64::from(view.requests), requests, "{told}");
-            assert_eq!(view.streak as usize, reference.streak(), "{told}");
-            assert_eq!(view.slow_pieces as usize, reference.pieces(now), "{told}");
-        }
+        reference.check_view(now, &breaker.view(now), breaker.share(now), &told);
     }
 }
 
@@ -235,4 +336,53 @@ fn the_breaker_and_the_lists_agree() {
     let only =
         std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().expect("SEED is a number"));
     only.map_or(0..SCHEDULES, |seed| seed..seed + 1).for_each(schedule);
+}
+
+/// The exact P95 by nearest rank of the times that still count, or `None` below 20.
+fn exact_p95(story: &[(Duration, Duration)], window: Duration, now: Duration) -> Option<Duration> {
+    let tenth = |time: Duration| time.as_nanos() / (window.as_nanos() / 10);
+    let is_counted = |time: Duration| tenth(time) + 10 > tenth(now);
+    let counted = story.iter().filter(|(time, _)| is_counted(*time));
+    let mut times: Vec<Duration> = counted.map(|(_, took)| *took).collect();
+    times.sort_unstable();
+    let rank = (times.len() * 19).div_ceil(20);
+    (times.len() >= 20).then(|| times[rank - 1])
+}
+
+fn p95_schedule(seed: u64) {
+    let chance = &mut Chance(seed);
+    let limit = Duration::from_millis(100 + chance.below(60_000));
+    let mut rule = Rule { window: Duration::from_secs(10 + chance.below(50)), ..Rule::default() };
+    rule.slow.p95 = Some(P95Rule { first_token: None, total: Some(limit) });
+    let mut breaker = Breaker::new(rule.clone(), seed);
+    let (mut story, mut now) = (Vec::new(), Duration::ZERO);
+    let longest = limit.as_millis() as u64 * 11 / 10;
+    for step in 0..200 {
+        now += Duration::from_millis(chance.below(1_500));
+        let told = format!("SEED={seed}, step {step} at {now:?}");
+        let (answer, _) = breaker.admit(now, Errand::Request { prompt_tokens: 9 });
+        let total = Duration::from_millis(8 + chance.below(longest));
+        let timing = Some(Timing { first_token: None, total });
+        let permit = answer.expect("the circuit is closed");
+        let change = breaker.settle_timed(now, permit, Outcome::Success, timing);
+        story.push((now, total));
+        let exact = exact_p95(&story, rule.window, now);
+        if let Some(change) = change {
+            let exact = exact.expect("too few samples convicted");
+            assert_eq!(change.reason, Reason::TotalP95, "{told}");
+            assert!(exact.mul_f64(18.01 / 17.0) >= limit, "{told}: {exact:?} is within {limit:?}");
+            return;
+        }
+        let got = breaker.view(now).total_p95;
+        assert_eq!(got.is_some(), exact.is_some(), "{told}: {got:?} instead of {exact:?}");
+        if let (Some(got), Some(exact)) = (got, exact) {
+            let error = got.as_secs_f64() / exact.as_secs_f64() - 1.0;
+            assert!(error.abs() <= 0.059 && got <= limit, "{told}: {got:?} instead of {exact:?}");
+        }
+    }
+}
+
+#[test]
+fn the_p95_is_within_six_per_cent_of_the_lists() {
+    (0..2_000).for_each(p95_schedule);
 }
