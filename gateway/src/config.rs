@@ -108,6 +108,8 @@ pub struct Config {
     pub admin: Admin,
     /// The fleet this node belongs to; `None` is a single node.
     pub cluster: Option<Cluster>,
+    /// What of the circuits outlives the process; `None` keeps nothing.
+    pub state: Option<StateFile>,
     /// What a request must satisfy before anything else is looked at.
     pub fail_closed: FailClosed,
     /// How often a request is tried.
@@ -261,6 +263,16 @@ pub struct QuorumConfig {
     pub observe: Duration,
 }
 
+/// Where the state of the circuits is kept, so that a restart does not forget what is sick. It is
+/// this node's own and differs between the nodes of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateFile {
+    /// The file; its directory must be writable.
+    pub path: PathBuf,
+    /// Time between two writes; 1 s to 1 h, 5 s by default.
+    pub every: Duration,
+}
+
 /// What a request must satisfy before anything else is looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailClosed {
@@ -352,6 +364,21 @@ pub struct Endpoint {
     pub api_key: Option<Secret>,
     /// When its circuit opens and how it comes back.
     pub rule: breaker::Rule,
+    /// Where it is asked whether it is up; `None` does not ask.
+    pub health: Option<Health>,
+}
+
+/// How an endpoint is asked, beside all requests, whether it is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The path that answers, in full: the base path is not put before it, since an engine's
+    /// own health often stands beside what its base path serves.
+    pub path: String,
+    /// Time from one question to the next; 1 s to 1 h, 5 s by default.
+    pub interval: Duration,
+    /// How long the answer may take; 1 ms to less than `interval`, by default 2 s, or 500 ms
+    /// if the interval is not longer than 2 s.
+    pub timeout: Duration,
 }
 
 /// The synthetic request that tries an endpoint before real ones do.

@@ -13,6 +13,8 @@ use super::scalar::Refusal;
 
 /// Longest host name, in bytes (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
+/// Longest path that is asked for at an endpoint, in bytes.
+const PATH_BYTES_MAX: usize = 256;
 /// The port of `http` where none is given.
 const HTTP_PORT: u16 = 80;
 /// Where one cloud answers questions about the machine over IPv6.
@@ -87,9 +89,7 @@ fn after_scheme(text: &str) -> Result<&str, Refusal> {
 
 fn base_path(path: &str) -> Result<String, Refusal> {
     let base = path.trim_end_matches('/');
-    let is_allowed = |one: char| one.is_ascii_alphanumeric() || "/-._~".contains(one);
-    let has_odd_segment = base.split('/').skip(1).any(|segment| matches!(segment, "" | "." | ".."));
-    if !base.chars().all(is_allowed) || has_odd_segment {
+    if !is_plain(base) {
         return Err(Refusal::new(
             "has a path that is not plain",
             "use letters, digits and -._~ between single slashes",
@@ -100,6 +100,35 @@ fn base_path(path: &str) -> Result<String, Refusal> {
         return Err(Refusal::new("ends in /v1, which each request brings along", "leave /v1 out"));
     }
     Ok(base.to_owned())
+}
+
+/// Whether two readers understand `path`, which is empty or begins with a slash, in the same way.
+fn is_plain(path: &str) -> bool {
+    let is_allowed = |one: char| one.is_ascii_alphanumeric() || "/-._~".contains(one);
+    let is_odd = |segment: &str| matches!(segment, "" | "." | "..");
+    path.chars().all(is_allowed) && !path.split('/').skip(1).any(is_odd)
+}
+
+/// Takes a path at an endpoint, such as `/health`.
+///
+/// # Errors
+/// It does not begin with a slash, has parts that a server may take for others, or is too long.
+pub(super) fn plain_path(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with('/') {
+        return Err(Refusal::new("does not begin with /", "write it like /health"));
+    }
+    // A slash at the end, or alone, is a path of its own to many servers.
+    let is_short = text.len() <= PATH_BYTES_MAX;
+    if is_short && is_plain(text.strip_suffix('/').unwrap_or(text)) {
+        return Ok(text.to_owned());
+    }
+    Err(Refusal::new(
+        "is not a plain path",
+        format!(
+            "use at most {PATH_BYTES_MAX} letters, digits and -._~ between single slashes, as in \
+             /health"
+        ),
+    ))
 }
 
 /// Takes `host:port`, the form nodes of a fleet are named in, and gives it back in lower case.

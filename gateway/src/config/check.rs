@@ -7,12 +7,13 @@
 //! configuration comes out whole or not at all.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::Config;
 use super::error::{ConfigError, did_you_mean};
 use super::file::{File, Given, Scalar};
-use super::scalar::{Refusal, duration};
+use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
 
 mod circuit;
@@ -24,6 +25,9 @@ mod process;
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Shortest duration where none would mean nothing.
 const DURATION_MIN: Duration = Duration::from_millis(1);
+/// Bounds of what is done again and again beside the requests: more often is load, more seldom is
+/// too late to be of use.
+const REPEAT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
 
 /// Checks `file`, with variables answered by `env`.
 ///
@@ -42,6 +46,7 @@ pub(super) fn check(
         server,
         admin,
         cluster: cluster::cluster(&root, &file.cluster)?,
+        state: process::state(&root, &file.state)?,
         fail_closed: process::fail_closed(&root, &file.fail_closed)?,
         retry: process::retry(&root, &file.retry)?,
         log: process::log(&root, &file.log)?,
@@ -78,6 +83,19 @@ fn limit(
     section.or(key, given, default, |text| match text {
         "off" => Ok(None),
         _ => duration(text, DURATION_MIN..=DURATION_MAX).map(Some),
+    })
+}
+
+/// Reads a limit without a unit under `key`; `off` sets none.
+fn number_limit(
+    section: &Section<'_>,
+    key: &str,
+    given: &Given<Scalar>,
+    default: Option<f64>,
+) -> Result<Option<f64>, ConfigError> {
+    section.or(key, given, default, |text| match text {
+        "off" => Ok(None),
+        _ => fraction(text).map(Some),
     })
 }
 

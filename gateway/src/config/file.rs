@@ -24,7 +24,7 @@ mod refusal;
 
 pub(super) use effective::effective;
 
-/// Most YAML nodes in one file: some sixty for each of 10,000 endpoints if each has a rule of its
+/// Most YAML nodes in one file: some eighty for each of 10,000 endpoints if each has a rule of its
 /// own, and room to spare.
 const NODES_MAX: usize = 1_000_000;
 /// Most nodes that aliases may repeat, so that a few anchors cannot grow into a huge file.
@@ -240,6 +240,7 @@ section! {
         server: ServerSection,
         admin: AdminSection,
         cluster: ClusterSection,
+        state: StateSection,
         fail_closed: FailClosedSection,
         circuit_breaker: Box<CircuitSection>,
         timeouts: Box<TimeoutsSection>,
@@ -314,6 +315,14 @@ section! {
 }
 
 section! {
+    /// `state`.
+    StateSection {
+        file: Scalar,
+        every: Scalar,
+    }
+}
+
+section! {
     /// `fail_closed`.
     FailClosedSection {
         require_header: Scalar,
@@ -327,12 +336,15 @@ section! {
     /// `circuit_breaker`, of all endpoints, of a model or of an endpoint.
     CircuitSection {
         preset: Scalar,
+        mode: Scalar,
         failure_threshold: Scalar,
         failure_ratio: Scalar,
         window: Scalar,
         min_requests: Scalar,
         slow: SlowSection,
         open: OpenSection,
+        recovery: Scalar,
+        ramp: RampSection,
         half_open: HalfOpenSection,
         probe: ProbeSection,
     }
@@ -343,8 +355,19 @@ section! {
     SlowSection {
         total: Scalar,
         first_token: Scalar,
+        min_tokens_per_second: Scalar,
         dedup: Scalar,
         confirmations: Scalar,
+        p95: P95Section,
+        relative: Scalar,
+    }
+}
+
+section! {
+    /// `circuit_breaker.slow.p95`.
+    P95Section {
+        first_token: Scalar,
+        total: Scalar,
     }
 }
 
@@ -354,6 +377,14 @@ section! {
         base: Scalar,
         max: Scalar,
         reset_after: Scalar,
+        ttl: Scalar,
+    }
+}
+
+section! {
+    /// `circuit_breaker.ramp`.
+    RampSection {
+        duration: Scalar,
     }
 }
 
@@ -363,6 +394,7 @@ section! {
         max_requests: Scalar,
         max_prompt_tokens: Scalar,
         successes: Scalar,
+        share: Scalar,
         deadline: Scalar,
     }
 }
@@ -417,6 +449,9 @@ section! {
         upstream_model: Scalar,
         weight: Scalar,
         api_key: Scalar,
+        health_path: Scalar,
+        health_interval: Scalar,
+        health_timeout: Scalar,
         circuit_breaker: Box<CircuitSection>,
     }
 }

@@ -5,6 +5,7 @@
 
 use super::*;
 
+mod circuit;
 mod refused;
 
 /// The example of the interface description, with the keys this version has.
@@ -25,19 +26,23 @@ cluster:
   tls: { ca: ca.crt, cert: node.crt, key: node.key }
   gossip_interval: 1s
   quorum: { expected_members: 0, member_grace: 60s }
+state: { file: /var/lib/quorumgate/state, every: 5s }
 fail_closed:
   require_header: x-agent-id
   allowed_paths: [/v1/chat/completions]
   max_messages: 100
   max_input_tokens: 16000
 circuit_breaker:
+  mode: enforce
   failure_threshold: 4
   failure_ratio: 0.5
   window: 30s
   min_requests: 10
   slow: { total: 70s, first_token: 30s, dedup: 5s, confirmations: 2 }
   open: { base: 5s, max: 120s }
-  half_open: { max_requests: 1, max_prompt_tokens: 256, successes: 5 }
+  recovery: staged
+  ramp: { duration: 60s }
+  half_open: { max_requests: 1, max_prompt_tokens: 256, successes: 5, share: 0.05 }
   probe: { enabled: true, first_token: 10s, max_tokens: 16 }
 timeouts: { connect: 5s, first_byte: 30s, idle: 60s, total: 600s }
 retry: { max_attempts: 3 }
@@ -50,7 +55,12 @@ models:
         address: "http://10.0.0.11:8000"
         upstream_model: meta-llama/Llama-3.3-70B
         weight: 2
-      - { name: gpu-b, address: "http://10.0.0.12:8000", api_key: "${GPU_KEY:-none}" }
+      - name: gpu-b
+        address: "http://10.0.0.12:8000"
+        api_key: ${GPU_KEY:-none}
+        health_path: /health
+        health_interval: 5s
+        health_timeout: 2s
     on_all_open: pass_through
     circuit_breaker: { slow: { total: 120s } }
 log: { format: json, level: "info,quorumgate=debug" }
@@ -113,8 +123,28 @@ fn the_example_means_what_it_says() {
     assert_eq!(first.weight, 2);
     assert_eq!(first.rule.slow.total, Duration::from_secs(120));
     assert_eq!(first.rule.half_open.deadline, Duration::from_secs(140));
+    assert_eq!(first.health, None);
     assert_eq!(pool.endpoints[1].api_key.as_ref().unwrap().expose(), "none");
+    let health = pool.endpoints[1].health.as_ref().unwrap();
+    assert_eq!(health.path, "/health");
+    assert_eq!((health.interval.as_secs(), health.timeout.as_secs()), (5, 2));
+    let state = config.state.unwrap();
+    assert_eq!(state.path, Path::new("/var/lib/quorumgate/state"));
+    assert_eq!(state.every, Duration::from_secs(5));
     assert_eq!(config.log.format, LogFormat::Json);
+}
+
+#[test]
+fn the_reference_configuration_is_accepted_and_names_the_defaults() {
+    let text = include_str!("../../../deploy/quorumgate.yaml");
+    let config = parse(text, "quorumgate.yaml", &|_| Some("x".to_owned()));
+    let config = config.map_err(|error| error.to_string()).unwrap();
+    let pool = &config.pools[0];
+    let default = parsed(SMALLEST);
+    assert_eq!(pool.endpoints[0].rule, breaker::Rule::default());
+    assert_eq!(pool.probe, default.pools[0].probe);
+    assert_eq!(pool.timeouts, default.pools[0].timeouts);
+    assert!(config.state.is_some() && pool.endpoints[1].health.is_some());
 }
 
 #[test]
@@ -123,6 +153,7 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(config.server.listen.to_string(), "0.0.0.0:8080");
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.cluster, None);
+    assert_eq!(config.state, None);
     assert_eq!(config.fail_closed, FailClosed::default());
     assert_eq!(config.retry.max_attempts, 3);
     assert_eq!(config.server.drain_delay, Duration::from_secs(5));
@@ -344,6 +375,7 @@ fn the_hash_is_the_same_on_two_nodes_of_a_fleet_and_not_for_two_fleets() {
     let hash = |node: &str, weight: u32| {
         let text = format!(
             "cluster: {{ id: c, node_id: {node}, listen: 127.0.0.1:1, tls: {{ insecure: true }} }}
+state: {{ file: {node}.state }}
 models: [ {{ name: m, endpoints: [ {{ name: a, address: \"http://127.0.0.1:1\", weight: {weight} }} ] }} ]
 "
         );

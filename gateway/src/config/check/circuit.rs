@@ -5,25 +5,22 @@
 //! settings of a circuit are checked together, and against the timeouts that could end an attempt
 //! before the circuit sees it.
 //!
-//! Invariants: a preset begins afresh from that preset, whatever was inherited; every key given
-//! beside it is put on top; a rule that is returned has passed its own check.
+//! Invariants: a rule that is handed on has passed its own check; its ladder begins with a probe
+//! exactly if the model has one.
 
 use std::time::Duration;
 
-use breaker::{DEADLINE_MARGIN, Rule, RuleError};
+use breaker::{Recovery, Rule};
 
 use super::{choice, limit, time};
-use crate::config::error::{ConfigError, did_you_mean};
-use crate::config::file::{
-    CircuitSection, Given, HalfOpenSection, OpenSection, Place, ProbeSection, Scalar, SlowSection,
-    TimeoutsSection,
-};
-use crate::config::scalar::{Refusal, duration_text, fraction, shown, truth, whole};
+use crate::config::error::ConfigError;
+use crate::config::file::{CircuitSection, Given, ProbeSection, SlowSection, TimeoutsSection};
+use crate::config::scalar::{duration_text, truth, whole};
 use crate::config::section::Section;
 use crate::config::{Probe, ProbeRoute, Timeouts};
 
-/// The presets a rule can begin from, as `Rule::preset` knows them.
-const PRESETS: [&str; 4] = ["default", "slow_api", "critical", "self_healing"];
+mod rule;
+
 /// A probe asks whether a model answers, not for an essay.
 const PROBE_TOKENS_MAX: u32 = 1_024;
 
@@ -75,8 +72,11 @@ impl Inherited {
         }
         if let Some(raw) = circuit.get() {
             let section = level.child("circuit_breaker", circuit);
-            next.rule = overlay_rule(&section, raw, &self.rule)?;
+            next.rule = rule::overlay(&section, raw, &self.rule)?;
             next.probe = overlay_probe(&section, &raw.probe, &self.probe)?;
+        }
+        if let Recovery::Staged { probe, ramp: _ } = &mut next.rule.recovery {
+            *probe = next.probe.enabled;
         }
         next.agree(level, circuit, timeouts)?;
         Ok(next)
@@ -89,26 +89,24 @@ impl Inherited {
         circuit: &Given<Box<CircuitSection>>,
         timeouts: &Given<Box<TimeoutsSection>>,
     ) -> Result<(), ConfigError> {
-        let slow = circuit.get().and_then(|raw| raw.slow.get());
-        let ends = timeouts.get();
-        let totals = (Some(self.rule.slow.total), Some(self.timeouts.total));
-        let first_tokens = (self.rule.slow.first_token, self.timeouts.first_token);
+        let none = SlowSection::default();
+        let raw = circuit.get().and_then(|raw| raw.slow.get()).unwrap_or(&none);
+        let no_ends = TimeoutsSection::default();
+        let ends = timeouts.get().map_or(&no_ends, Box::as_ref);
+        let total = ("total", Some(self.timeouts.total), ends.total.place());
+        let first_token = ("first_token", self.timeouts.first_token, ends.first_token.place());
+        let slow = &self.rule.slow;
+        let p95_place = raw.p95.get().and_then(|raw| raw.first_token.place());
+        let p95 = slow.p95.and_then(|p95| p95.first_token);
+        // The other limits end below `slow.total` or `slow.first_token`, by the rule's own check.
         let pairs = [
-            (
-                "total",
-                totals,
-                slow.and_then(|raw| raw.total.place()),
-                ends.and_then(|raw| raw.total.place()),
-            ),
-            (
-                "first_token",
-                first_tokens,
-                slow.and_then(|raw| raw.first_token.place()),
-                ends.and_then(|raw| raw.first_token.place()),
-            ),
+            ("total", Some(slow.total), raw.total.place(), total),
+            ("first_token", slow.first_token, raw.first_token.place(), first_token),
+            ("p95.first_token", p95, p95_place, first_token),
+            ("p95.first_token", p95, p95_place, total),
         ];
-        for (key, limits, slow_place, end_place) in pairs {
-            let (Some(slow), Some(end)) = limits else {
+        for (key, slow, slow_place, (end_key, end, end_place)) in pairs {
+            let (Some(slow), Some(end)) = (slow, end) else {
                 continue;
             };
             if slow < end {
@@ -116,8 +114,9 @@ impl Inherited {
             }
             let path = format!("circuit_breaker.slow.{key}");
             let (slow, end) = (duration_text(slow), duration_text(end));
-            let problem = format!("{slow} is never seen, timeouts.{key} ends the request at {end}");
-            let cure = format!("set it below {end} or raise timeouts.{key}");
+            let problem =
+                format!("{slow} is never seen, timeouts.{end_key} ends the request at {end}");
+            let cure = format!("set it below {end} or raise timeouts.{end_key}");
             return Err(level.refuse(&path, slow_place.or(end_place), &problem, &cure));
         }
         Ok(())
@@ -180,162 +179,9 @@ fn overlay_probe(
     })
 }
 
-fn overlay_rule(
-    section: &Section<'_>,
-    raw: &CircuitSection,
-    inherited: &Rule,
-) -> Result<Rule, ConfigError> {
-    let mut rule = section.or("preset", &raw.preset, inherited.clone(), preset)?;
-    let failures = rule.failure_threshold;
-    rule.failure_threshold = count(section, "failure_threshold", &raw.failure_threshold, failures)?;
-    let ratio = rule.failure_ratio;
-    rule.failure_ratio = section.or("failure_ratio", &raw.failure_ratio, ratio, fraction)?;
-    rule.window = time(section, "window", &raw.window, rule.window)?;
-    let requests = rule.min_requests;
-    rule.min_requests = count(section, "min_requests", &raw.min_requests, requests)?;
-    overlay_slow(section, &raw.slow, &mut rule)?;
-    overlay_open(section, &raw.open, &mut rule)?;
-    overlay_half_open(section, &raw.half_open, &mut rule)?;
-
-    let names_deadline =
-        raw.half_open.get().is_some_and(|half_open| half_open.deadline.get().is_some());
-    if !names_deadline {
-        // A request within its limits must not be taken for lost, so whoever allows more time
-        // without naming the deadline gets one that fits.
-        let fitting = rule.slow.total.saturating_add(DEADLINE_MARGIN);
-        rule.half_open.deadline = rule.half_open.deadline.max(fitting);
-    }
-    rule.check().map_err(|error| refuse_rule(section, raw, &error))?;
-    Ok(rule)
-}
-
-fn preset(text: &str) -> Result<Rule, Refusal> {
-    Rule::preset(text).ok_or_else(|| Refusal::new("is no preset", did_you_mean(text, &PRESETS)))
-}
-
-fn count(
-    section: &Section<'_>,
-    key: &str,
-    given: &Given<Scalar>,
-    default: u32,
-) -> Result<u32, ConfigError> {
-    // The bounds are the rule's own and belong to its check.
-    section.or(key, given, default, |text| whole(text, 0..=u32::MAX))
-}
-
-fn overlay_slow(
-    circuit: &Section<'_>,
-    given: &Given<SlowSection>,
-    rule: &mut Rule,
-) -> Result<(), ConfigError> {
-    let Some(raw) = given.get() else {
-        return Ok(());
-    };
-    let section = circuit.child("slow", given);
-    let slow = &mut rule.slow;
-    slow.total = time(&section, "total", &raw.total, slow.total)?;
-    slow.first_token = limit(&section, "first_token", &raw.first_token, slow.first_token)?;
-    slow.dedup = time(&section, "dedup", &raw.dedup, slow.dedup)?;
-    let confirmations = slow.confirmations;
-    slow.confirmations = count(&section, "confirmations", &raw.confirmations, confirmations)?;
-    Ok(())
-}
-
-fn overlay_open(
-    circuit: &Section<'_>,
-    given: &Given<OpenSection>,
-    rule: &mut Rule,
-) -> Result<(), ConfigError> {
-    let Some(raw) = given.get() else {
-        return Ok(());
-    };
-    let section = circuit.child("open", given);
-    let open = &mut rule.open;
-    open.base = time(&section, "base", &raw.base, open.base)?;
-    open.max = time(&section, "max", &raw.max, open.max)?;
-    open.reset_after = time(&section, "reset_after", &raw.reset_after, open.reset_after)?;
-    Ok(())
-}
-
-fn overlay_half_open(
-    circuit: &Section<'_>,
-    given: &Given<HalfOpenSection>,
-    rule: &mut Rule,
-) -> Result<(), ConfigError> {
-    let Some(raw) = given.get() else {
-        return Ok(());
-    };
-    let section = circuit.child("half_open", given);
-    let half_open = &mut rule.half_open;
-    let requests = half_open.max_requests;
-    half_open.max_requests = count(&section, "max_requests", &raw.max_requests, requests)?;
-    half_open.max_prompt_tokens = section.or(
-        "max_prompt_tokens",
-        &raw.max_prompt_tokens,
-        half_open.max_prompt_tokens,
-        |text| whole(text, 0..=u64::MAX),
-    )?;
-    half_open.successes = count(&section, "successes", &raw.successes, half_open.successes)?;
-    half_open.deadline = time(&section, "deadline", &raw.deadline, half_open.deadline)?;
-    Ok(())
-}
-
-/// Says what the rule says about itself, with the key's path and its place, if this level has it.
-fn refuse_rule(section: &Section<'_>, raw: &CircuitSection, error: &RuleError) -> ConfigError {
-    let given = given_for(raw, error.key);
-    let value =
-        given.and_then(Given::get).map_or_else(|| error.value.clone(), |text| shown(&text.0));
-    let place: Option<Place> = given.and_then(Given::place);
-    let problem = format!("{value} cannot work");
-    section.refuse(error.key, place, &problem, &error.cure)
-}
-
-/// Finds what this level says about a key of the rule.
-fn given_for<'a>(raw: &'a CircuitSection, key: &str) -> Option<&'a Given<Scalar>> {
-    let (group, name) = key.split_once('.').unwrap_or(("", key));
-    match group {
-        "" => match name {
-            "failure_threshold" => Some(&raw.failure_threshold),
-            "failure_ratio" => Some(&raw.failure_ratio),
-            "window" => Some(&raw.window),
-            "min_requests" => Some(&raw.min_requests),
-            _ => None,
-        },
-        "slow" => raw.slow.get().and_then(|slow| match name {
-            "total" => Some(&slow.total),
-            "first_token" => Some(&slow.first_token),
-            "dedup" => Some(&slow.dedup),
-            "confirmations" => Some(&slow.confirmations),
-            _ => None,
-        }),
-        "open" => raw.open.get().and_then(|open| match name {
-            "base" => Some(&open.base),
-            "max" => Some(&open.max),
-            "reset_after" => Some(&open.reset_after),
-            _ => None,
-        }),
-        "half_open" => raw.half_open.get().and_then(|half_open| match name {
-            "max_requests" => Some(&half_open.max_requests),
-            "max_prompt_tokens" => Some(&half_open.max_prompt_tokens),
-            "successes" => Some(&half_open.successes),
-            "deadline" => Some(&half_open.deadline),
-            _ => None,
-        }),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_preset_that_is_offered_exists() {
-        for name in PRESETS {
-            assert!(preset(name).is_ok(), "{name}");
-        }
-        assert_eq!(preset("slow_ap").unwrap_err().cure, "did you mean \"slow_api\"?");
-    }
 
     #[test]
     fn the_defaults_agree_with_each_other() {

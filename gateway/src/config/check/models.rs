@@ -8,15 +8,16 @@
 //! together.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::choice;
 use super::circuit::Inherited;
+use super::{DURATION_MAX, DURATION_MIN, REPEAT, choice};
 use crate::config::address;
 use crate::config::error::ConfigError;
 use crate::config::file::{At, EndpointSection, File, Given, ModelSection, Place};
-use crate::config::scalar::{Refusal, name, whole};
+use crate::config::scalar::{Refusal, duration, duration_text, name, whole};
 use crate::config::section::Section;
-use crate::config::{ENDPOINTS_MAX, Endpoint, OnAllOpen, Policy, Pool};
+use crate::config::{ENDPOINTS_MAX, Endpoint, Health, OnAllOpen, Policy, Pool};
 
 /// Longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 128;
@@ -26,6 +27,10 @@ const ENDPOINT_BYTES_MAX: usize = 64;
 const UPSTREAM_MODEL_BYTES_MAX: usize = 256;
 /// A larger share of one endpoint leaves nothing for its siblings.
 const WEIGHT_MAX: u32 = 1_000;
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// What `HEALTH_TIMEOUT` becomes beside an interval that is not longer, if nobody says another.
+const HEALTH_TIMEOUT_SHORT: Duration = Duration::from_millis(500);
 const FIRST_MODEL: &str = "describe at least one model with one endpoint";
 
 /// Names that are taken, and where.
@@ -176,7 +181,39 @@ fn endpoint(
         weight: section.or("weight", &raw.weight, 1, |text| whole(text, 1..=WEIGHT_MAX))?,
         api_key: section.secret("api_key", &raw.api_key)?,
         rule,
+        health: health(section, raw)?,
     })
+}
+
+fn health(section: &Section<'_>, raw: &EndpointSection) -> Result<Option<Health>, ConfigError> {
+    let Some(path) = section.optional("health_path", &raw.health_path, address::plain_path)? else {
+        let details =
+            [("health_interval", &raw.health_interval), ("health_timeout", &raw.health_timeout)];
+        return match details.iter().find(|(_, given)| given.get().is_some()) {
+            None => Ok(None),
+            Some((key, given)) => Err(section.refuse(
+                key,
+                given.place(),
+                "without health_path nothing is asked",
+                "write health_path as well, for example /health, or remove it",
+            )),
+        };
+    };
+    let (interval_given, timeout_given) = (&raw.health_interval, &raw.health_timeout);
+    let interval = section
+        .or("health_interval", interval_given, HEALTH_INTERVAL, |text| duration(text, REPEAT))?;
+    // Whoever asks more often without naming the time to wait gets one that fits.
+    let fitting = if interval > HEALTH_TIMEOUT { HEALTH_TIMEOUT } else { HEALTH_TIMEOUT_SHORT };
+    let timeout = section.or("health_timeout", timeout_given, fitting, |text| {
+        duration(text, DURATION_MIN..=DURATION_MAX)
+    })?;
+    if timeout >= interval {
+        let (timeout, interval) = (duration_text(timeout), duration_text(interval));
+        let problem = format!("{timeout} is not over when health_interval ({interval}) is");
+        let cure = format!("use less than {interval} or raise health_interval");
+        return Err(section.refuse("health_timeout", timeout_given.place(), &problem, &cure));
+    }
+    Ok(Some(Health { path, interval, timeout }))
 }
 
 fn upstream_model(text: &str) -> Result<String, Refusal> {

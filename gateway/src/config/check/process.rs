@@ -1,4 +1,4 @@
-//! The settings of the process: its listeners, its first line of defence, its log.
+//! The settings of the process: its listeners, its memory, its first line of defence, its log.
 //!
 //! These are the settings an operator gets wrong once, at the first start, and that open a door if
 //! they pass: an admin listener anyone can reach, a list of paths that admits nothing.
@@ -7,17 +7,18 @@
 //! is set admits at least one of what it limits.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{DURATION_MAX, choice, listen, time};
+use super::{DURATION_MAX, REPEAT, choice, listen, time};
 use crate::config::error::ConfigError;
 use crate::config::file::{
     AdminSection, FailClosedSection, Given, LogSection, RetrySection, ServerSection,
-    ServerTimeoutsSection,
+    ServerTimeoutsSection, StateSection,
 };
 use crate::config::scalar::{Refusal, duration, size, whole};
 use crate::config::section::Section;
-use crate::config::{Admin, FailClosed, Log, LogFormat, Retry, Server};
+use crate::config::{Admin, FailClosed, Log, LogFormat, Retry, Server, StateFile};
 
 const SERVER_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
@@ -28,6 +29,8 @@ const BODY_BYTES_MIN: u64 = 1 << 10;
 const BODY_BYTES_MAX: u64 = 1 << 30;
 const WORKERS_MAX: usize = 1_024;
 const ATTEMPTS: u32 = 3;
+/// A crash forgets at most this much of what the circuits know.
+const STATE_EVERY: Duration = Duration::from_secs(5);
 /// Beyond ten a failing pool multiplies the load that made it fail.
 const ATTEMPTS_MAX: u32 = 10;
 /// Longest header name, in bytes.
@@ -107,6 +110,30 @@ pub(super) fn admin(
         return Err(section.refuse("listen", place, problem, "choose another port"));
     }
     Ok(admin)
+}
+
+/// Reads `state`; nothing is kept where it is left out.
+pub(super) fn state(
+    root: &Section<'_>,
+    given: &Given<StateSection>,
+) -> Result<Option<StateFile>, ConfigError> {
+    let Some(raw) = given.get() else {
+        return Ok(None);
+    };
+    let section = root.child("state", given);
+    let cure = "write the file the circuits are kept in, or remove the section";
+    Ok(Some(StateFile {
+        path: section.required("file", &raw.file, cure, file_path)?,
+        every: section.or("every", &raw.every, STATE_EVERY, |text| duration(text, REPEAT))?,
+    }))
+}
+
+fn file_path(text: &str) -> Result<PathBuf, Refusal> {
+    let path = PathBuf::from(text);
+    if path.file_name().is_none() || text.ends_with('/') {
+        return Err(Refusal::new("is no file", "write a path with the name of a file at its end"));
+    }
+    Ok(path)
 }
 
 /// Reads `fail_closed`.

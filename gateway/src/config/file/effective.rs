@@ -9,18 +9,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use breaker::Rule;
+use breaker::{Mode, P95Rule, Recovery, Rule, SlowRule};
 
 use super::{
     AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
     FailClosedSection, File, Given, HalfOpenSection, List, LogSection, ModelSection, OpenSection,
-    Place, ProbeSection, QuorumSection, RetrySection, Scalar, ServerSection, ServerTimeoutsSection,
-    SlowSection, TimeoutsSection,
+    P95Section, Place, ProbeSection, QuorumSection, RampSection, RetrySection, Scalar,
+    ServerSection, ServerTimeoutsSection, SlowSection, StateSection, TimeoutsSection,
 };
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
     Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
-    Policy, Pool, Probe, ProbeRoute, Server, Timeouts,
+    Policy, Pool, Probe, ProbeRoute, Server, StateFile, Timeouts,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -32,6 +32,10 @@ pub(in crate::config) fn effective(config: &Config) -> String {
             .cluster
             .as_ref()
             .map_or_else(Given::default, |found| Given::written(cluster(found))),
+        state: config
+            .state
+            .as_ref()
+            .map_or_else(Given::default, |found| Given::written(state(found))),
         fail_closed: Given::written(fail_closed(&config.fail_closed)),
         retry: Given::written(RetrySection { max_attempts: number(config.retry.max_attempts) }),
         models: Given::written(list(config.pools.iter().map(model))),
@@ -67,6 +71,11 @@ fn duration(value: Duration) -> Given<Scalar> {
 /// A limit that is not set must be written, or the reader would take the inherited one.
 fn limit(value: Option<Duration>) -> Given<Scalar> {
     value.map_or_else(|| text("off"), duration)
+}
+
+/// As `limit`, for a limit without a unit.
+fn number_limit(value: Option<f64>) -> Given<Scalar> {
+    value.map_or_else(|| text("off"), number)
 }
 
 fn masked<T>(secret: Option<&T>) -> Given<Scalar> {
@@ -139,6 +148,10 @@ fn cluster(cluster: &Cluster) -> ClusterSection {
     }
 }
 
+fn state(state: &StateFile) -> StateSection {
+    StateSection { file: path(&state.path), every: duration(state.every) }
+}
+
 fn fail_closed(fail_closed: &FailClosed) -> FailClosedSection {
     FailClosedSection {
         require_header: optional_text(fail_closed.require_header.as_ref()),
@@ -190,12 +203,16 @@ fn endpoint(endpoint: &Endpoint, common: &Rule) -> EndpointSection {
     } else {
         Given::written(Box::new(circuit(&endpoint.rule)))
     };
+    let health = endpoint.health.as_ref();
     EndpointSection {
         name: text(&endpoint.name),
         address: text(&format!("{}{}", endpoint.address, endpoint.base_path)),
         upstream_model: optional_text(endpoint.upstream_model.as_ref()),
         weight: number(endpoint.weight),
         api_key: masked(endpoint.api_key.as_ref()),
+        health_path: optional_text(health.map(|health| &health.path)),
+        health_interval: health.map_or_else(Given::default, |health| duration(health.interval)),
+        health_timeout: health.map_or_else(Given::default, |health| duration(health.timeout)),
         circuit_breaker,
     }
 }
@@ -211,30 +228,59 @@ fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {
 }
 
 fn circuit(rule: &Rule) -> CircuitSection {
+    let mode = match rule.mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Off => "off",
+    };
+    // Each way back has one setting of its own, and the reader refuses it beside the other.
+    let (recovery, ramp, ttl) = match rule.recovery {
+        Recovery::Staged { probe: _, ramp } => {
+            let ramp = RampSection { duration: duration(ramp) };
+            ("staged", Given::written(ramp), Given::default())
+        }
+        Recovery::Lazy { ttl } => ("lazy", Given::default(), duration(ttl)),
+    };
     CircuitSection {
         preset: Given::default(),
+        mode: text(mode),
         failure_threshold: number(rule.failure_threshold),
         failure_ratio: number(rule.failure_ratio),
         window: duration(rule.window),
         min_requests: number(rule.min_requests),
-        slow: Given::written(SlowSection {
-            total: duration(rule.slow.total),
-            first_token: limit(rule.slow.first_token),
-            dedup: duration(rule.slow.dedup),
-            confirmations: number(rule.slow.confirmations),
-        }),
+        slow: Given::written(slow(&rule.slow)),
         open: Given::written(OpenSection {
             base: duration(rule.open.base),
             max: duration(rule.open.max),
             reset_after: duration(rule.open.reset_after),
+            ttl,
         }),
+        recovery: text(recovery),
+        ramp,
         half_open: Given::written(HalfOpenSection {
             max_requests: number(rule.half_open.max_requests),
             max_prompt_tokens: number(rule.half_open.max_prompt_tokens),
             successes: number(rule.half_open.successes),
+            share: number(rule.half_open.share),
             deadline: duration(rule.half_open.deadline),
         }),
         probe: Given::default(),
+    }
+}
+
+fn slow(slow: &SlowRule) -> SlowSection {
+    let p95 = slow.p95.unwrap_or(P95Rule { first_token: None, total: None });
+    SlowSection {
+        total: duration(slow.total),
+        first_token: limit(slow.first_token),
+        min_tokens_per_second: number_limit(slow.min_tokens_per_second),
+        dedup: duration(slow.dedup),
+        confirmations: number(slow.confirmations),
+        p95: Given::written(P95Section {
+            first_token: limit(p95.first_token),
+            total: limit(p95.total),
+        }),
+        relative: number_limit(slow.relative),
     }
 }
 

@@ -21,17 +21,11 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("server.timeouts", &["first_byte", "write_stall"]),
     ("cluster", &["backend"]),
     ("cluster.quorum", &["of", "max_open_share"]),
-    ("circuit_breaker", &["mode", "recovery", "scope", "canary", "ramp", "capacity_status_codes"]),
-    ("circuit_breaker.slow", &["min_tokens_per_second", "p95", "relative"]),
-    ("circuit_breaker.open", &["ttl"]),
-    ("circuit_breaker.half_open", &["share"]),
+    ("circuit_breaker", &["scope", "canary", "capacity_status_codes"]),
     ("circuit_breaker.probe", &["cache_usage_max"]),
     ("retry", &["budget", "on"]),
     ("models", &["fallback", "failover", "limits", "priority"]),
-    (
-        "models.endpoints",
-        &["health_path", "health_interval", "health_timeout", "kind", "priority", "quota_group"],
-    ),
+    ("models.endpoints", &["kind", "priority", "quota_group"]),
 ];
 
 /// Turns what the YAML library says about `text` into one line.

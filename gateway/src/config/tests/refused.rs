@@ -5,12 +5,12 @@
 use super::*;
 
 /// Asserts that `text` is refused with exactly `expected`, the file's name left out.
-fn refused(text: &str, expected: &str) {
+pub(super) fn refused(text: &str, expected: &str) {
     assert_eq!(refusal(text), format!("gw.yaml:{expected}"), "{text}");
 }
 
 /// As `refused`, with the smallest configuration behind `head`.
-fn refused_before(head: &str, expected: &str) {
+pub(super) fn refused_before(head: &str, expected: &str) {
     refused(&format!("{head}\n{SMALLEST}"), expected);
 }
 
@@ -56,20 +56,20 @@ fn a_key_of_a_later_version_is_named_as_such() {
         ("server: {timeouts: {write_stall: 1s}}", "1:21", "server.timeouts.write_stall"),
         ("cluster: {backend: redis}", "1:11", "cluster.backend"),
         ("cluster: {quorum: {of: members}}", "1:20", "cluster.quorum.of"),
-        ("circuit_breaker: {recovery: lazy}", "1:19", "circuit_breaker.recovery"),
+        ("circuit_breaker: {scope: endpoint}", "1:19", "circuit_breaker.scope"),
         ("retry: {budget: 0.2}", "1:9", "retry.budget"),
     ] {
         let expected = format!("{place}: {path} is not supported by this version; remove it");
         refused_before(head, &expected);
     }
     refused(
-        &model(", health_path: /h", ""),
-        "4:42: models[0].endpoints[0].health_path is not supported by this version; remove it",
+        &model(", quota_group: q", ""),
+        "4:42: models[0].endpoints[0].quota_group is not supported by this version; remove it",
     );
     refused(
-        &model(", circuit_breaker: {half_open: {share: 0.1}}", ""),
-        "4:72: models[0].endpoints[0].circuit_breaker.half_open.share is not supported by this \
-         version; remove it",
+        &model("", "    circuit_breaker: {probe: {cache_usage_max: 0.75}}\n"),
+        "5:31: models[0].circuit_breaker.probe.cache_usage_max is not supported by this version; \
+         remove it",
     );
 }
 
@@ -192,7 +192,7 @@ fn k05_a_small_text_that_stands_for_a_huge_one_is_refused() {
     refused(
         &text,
         "1:1: unknown key \"a0\" in the file; known here: server, admin, cluster, \
-         fail_closed, circuit_breaker, timeouts, retry, models, log",
+         state, fail_closed, circuit_breaker, timeouts, retry, models, log",
     );
     let nested = format!("server: {}", "[".repeat(100_000));
     assert_one_line(&refusal(&nested));
