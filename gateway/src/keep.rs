@@ -1,0 +1,86 @@
+//! What is kept over a restart: every breaker, in one file, so that an ill endpoint stays known.
+//!
+//! The file is written at intervals and at the end, off the request path. Keeping is a convenience:
+//! whatever goes wrong with the file is logged and counted, and the gateway serves on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorum::EndpointKey;
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::config::StateFile;
+use crate::fleet::Fleet;
+use crate::metrics::Meters;
+use crate::snapshot::{self, Found, Saved};
+
+/// Keeps the breakers of a fleet in a file.
+pub struct Keeper {
+    path: PathBuf,
+    every: Duration,
+    fleet: Arc<Fleet>,
+    meters: Arc<Meters>,
+}
+
+impl Keeper {
+    /// A keeper of `fleet` as the configuration says.
+    pub fn new(config: &StateFile, fleet: &Arc<Fleet>, meters: &Arc<Meters>) -> Self {
+        let (fleet, meters) = (Arc::clone(fleet), Arc::clone(meters));
+        Self { path: config.path.clone(), every: config.every, fleet, meters }
+    }
+
+    /// Goes on from what was kept. To be called before any request.
+    pub fn restore(&self) {
+        match snapshot::read(&self.path, clock::wall_millis()) {
+            Found::Nothing => {}
+            Found::Saved(saved) => {
+                let now = clock::now();
+                let mut count = 0;
+                for one in &saved {
+                    if let Some((_, endpoint)) = self.fleet.endpoint(&EndpointKey::new(&one.key)) {
+                        endpoint.restore(now, &one.snapshot);
+                        count += 1;
+                    }
+                }
+                tracing::info!(endpoints = count, "the breakers go on from the state file");
+            }
+            Found::SetAside { to, why } => {
+                tracing::warn!(to = %to.display(), why, "the state file was of no use");
+            }
+        }
+    }
+
+    /// Writes at intervals until `stop`, and once more then.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let keeper = Arc::new(self);
+        loop {
+            let is_over = tokio::select! {
+                () = tokio::time::sleep(keeper.every) => false,
+                _ = stop.wait_for(|stop| *stop) => true,
+            };
+            let writer = Arc::clone(&keeper);
+            let _ = tokio::task::spawn_blocking(move || writer.write()).await;
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn write(&self) {
+        let now = clock::now();
+        let save = |key: &EndpointKey, snapshot| Saved { key: key.to_string(), snapshot };
+        let endpoints = self.fleet.endpoints();
+        let saved: Vec<Saved> =
+            endpoints.map(|(_, one)| save(&one.key, one.snapshot(now))).collect();
+        let result = match snapshot::write(&self.path, clock::wall_millis(), &saved) {
+            Ok(()) => "ok",
+            Err(error) => {
+                tracing::warn!(%error, "the state file cannot be written; the old one stays");
+                "error"
+            }
+        };
+        self.meters.counter("state_writes_total", &[("result", result)]).increment(1);
+    }
+}
