@@ -17,7 +17,9 @@ use crate::clock;
 use crate::cluster::{Parts, Seat};
 use crate::config::{ClusterTls, Config};
 use crate::fleet::{Fleet, Happening, Sink};
+use crate::health;
 use crate::history::{Entry, History};
+use crate::keep::Keeper;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
 use crate::server::Server;
@@ -71,6 +73,7 @@ pub struct App {
     stop: watch::Sender<bool>,
     stop_admin: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    checks: JoinHandle<()>,
     admin_task: JoinHandle<()>,
     drain: (Duration, Duration),
 }
@@ -86,6 +89,10 @@ impl App {
         let wake = Arc::new(Notify::new());
         let sink = sink(&history, &meters, &wake);
         let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
+        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &fleet, &meters));
+        if let Some(keeper) = &keeper {
+            keeper.restore();
+        }
         let connect =
             config.pools.iter().map(|pool| pool.timeouts.connect).max().unwrap_or_default();
 
@@ -109,6 +116,8 @@ impl App {
             wake,
             probes: Upstream::new(connect),
         };
+        tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stopped.clone()))));
+        let checks = tokio::spawn(health::run(Arc::clone(&fleet), parts.probes.clone()));
         let me = (NodeId::new(node), generation);
         let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, parts));
 
@@ -116,15 +125,7 @@ impl App {
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
-        let gate = Arc::new(Gate {
-            fleet: Arc::clone(&fleet),
-            meters,
-            fail_closed: config.fail_closed.clone(),
-            retry: config.retry.clone(),
-            max_body_bytes: config.server.max_body_bytes,
-            body_idle: config.server.body_idle,
-            node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
-        });
+        let gate = gate(config, node, &fleet, meters);
         let server = Server::start(&config.server, connect, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
@@ -142,6 +143,7 @@ impl App {
             stop,
             stop_admin,
             tasks,
+            checks,
             admin_task,
             drain: (config.server.drain_delay, config.server.drain_timeout),
         })
@@ -161,7 +163,7 @@ impl App {
 
     /// Ends at once, without a word: as a crash would look to the others.
     pub async fn abort(self) {
-        for task in &self.tasks {
+        for task in self.tasks.iter().chain([&self.checks]) {
             task.abort();
         }
         self.server.drain(Duration::ZERO).await;
@@ -169,6 +171,7 @@ impl App {
     }
 
     async fn leave(&mut self) {
+        self.checks.abort();
         self.seat.stand(Standing::Left);
         let has_left =
             |mine: &Mine| mine.card.as_ref().is_some_and(|card| card.standing == Standing::Left);
@@ -178,6 +181,19 @@ impl App {
             let _ = tokio::time::timeout(LAST_WORD, task).await;
         }
     }
+}
+
+/// What every request needs to know.
+fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) -> Arc<Gate> {
+    Arc::new(Gate {
+        fleet: Arc::clone(fleet),
+        meters,
+        fail_closed: config.fail_closed.clone(),
+        retry: config.retry.clone(),
+        max_body_bytes: config.server.max_body_bytes,
+        body_idle: config.server.body_idle,
+        node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
+    })
 }
 
 /// Starts the carrier that the configuration asks for; without one, nothing is ever heard.

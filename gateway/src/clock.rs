@@ -8,6 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+/// A process that is later than this is too slow to judge others.
+pub const LAG_MAX: Duration = Duration::from_millis(250);
+
 static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 /// Time since the process first asked for it. Never runs back.
@@ -18,6 +21,12 @@ pub fn now() -> Duration {
 /// The same moment as the runtime counts it, for its deadlines.
 pub fn instant() -> Instant {
     Instant::now()
+}
+
+/// Whether a timer that was due at `due` has fired so late that this process itself is the slow one:
+/// then nothing that it measured speaks against an endpoint.
+pub fn is_late(due: Instant) -> bool {
+    instant() > due + LAG_MAX
 }
 
 /// The wall clock in milliseconds since 1970, for names and logs only: nothing is decided by it.

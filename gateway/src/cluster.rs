@@ -138,7 +138,10 @@ impl Seat {
         let mut has_carrier = true;
         loop {
             let heard = tokio::select! {
-                _ = tick.tick() => false,
+                due = tick.tick() => {
+                    self.judge_self(due);
+                    false
+                }
                 () = self.parts.wake.notified() => false,
                 changed = ours.changed(), if has_carrier => {
                     has_carrier = changed.is_ok();
@@ -154,13 +157,29 @@ impl Seat {
         }
     }
 
+    /// What this process measured while it was itself late is taken back.
+    fn judge_self(&self, due: tokio::time::Instant) {
+        let lag = clock::instant().saturating_duration_since(due);
+        self.parts.meters.gauge("self_lag_seconds", &[]).set(lag.as_secs_f64());
+        if lag <= clock::LAG_MAX {
+            return;
+        }
+        tracing::warn!(
+            lag_ms = lag.as_millis() as u64,
+            "this process is late; its slow evidence is void"
+        );
+        let now = clock::now();
+        let since = now.saturating_sub(lag + TICK);
+        for (_, endpoint) in self.parts.fleet.endpoints() {
+            endpoint.discard_slow(now, since);
+        }
+    }
+
     /// One round: hear, state, decide, apply, publish.
     fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>) {
         let now = clock::now();
         let members = self.members();
-        for (_, endpoint) in self.parts.fleet.endpoints() {
-            endpoint.tick(now);
-        }
+        self.parts.fleet.tick(now);
         // What was heard is applied before this node states anything: a breaker whose incident was
         // closed is released first and does not vote anew by what it held before.
         let decisions = {

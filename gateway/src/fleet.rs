@@ -9,6 +9,7 @@ mod endpoint;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorum::EndpointKey;
 
@@ -34,6 +35,22 @@ pub struct Pool {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What is counted per pool.
     pub meters: PoolMeters,
+}
+
+impl Pool {
+    /// Opens the endpoints that are much slower than their siblings, where the rule asks for it.
+    fn compare(&self, now: Duration) {
+        let mut multiples = self.endpoints.iter().filter_map(|one| one.config.rule.slow.relative);
+        let Some(least) = multiples.by_ref().reduce(f64::min) else { return };
+        let samples: Vec<_> = self.endpoints.iter().map(|one| one.sample(now)).collect();
+        for index in breaker::relative::outliers(&samples, least) {
+            let Some(endpoint) = self.endpoints.get(index) else { continue };
+            let own = endpoint.config.rule.slow.relative;
+            if own.is_some_and(|own| breaker::relative::outliers(&samples, own).contains(&index)) {
+                endpoint.convict_relative(now);
+            }
+        }
+    }
 }
 
 /// All pools of this node.
@@ -86,6 +103,16 @@ impl Fleet {
         let (pool, endpoint) = self.by_key.get(key)?;
         let pool = self.pools.get(*pool)?;
         Some((pool, pool.endpoints.get(*endpoint)?))
+    }
+
+    /// Lets time pass for every endpoint, and compares those that serve one model with each other.
+    pub fn tick(&self, now: Duration) {
+        for pool in &self.pools {
+            for endpoint in &pool.endpoints {
+                endpoint.tick(now);
+            }
+            pool.compare(now);
+        }
     }
 
     /// All endpoints, with their pools.

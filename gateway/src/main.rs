@@ -15,6 +15,7 @@ use gateway::app::App;
 use gateway::config::{self, Config, LogFormat};
 use gateway::demo;
 use gateway::mock::{self, Mock};
+use gateway::replay;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -57,6 +58,17 @@ enum Verb {
         /// The configuration file.
         file: PathBuf,
     },
+    /// Run a recorded access log through the breakers and tell when each would have tripped.
+    Replay {
+        /// The access log: one JSON object a line.
+        log: PathBuf,
+        /// The configuration whose thresholds are tried.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Print JSON.
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
     /// Run a model server that fails on demand.
     Mock {
         /// Where it listens.
@@ -71,6 +83,13 @@ enum Verb {
         #[command(subcommand)]
         verb: CertsVerb,
     },
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Output {
+    /// One JSON document.
+    Json,
 }
 
 #[derive(Subcommand)]
@@ -121,6 +140,19 @@ fn run(verb: Verb) -> Result<(), (u8, String)> {
         }
         Verb::Check { file } => {
             print!("{}", read(&file)?.effective_yaml());
+            Ok(())
+        }
+        Verb::Replay { log, config, output } => {
+            let config = read(&config)?;
+            let failed = |error: &dyn std::error::Error| (UNAVAILABLE, chain(error));
+            let file = std::fs::File::open(&log)
+                .map_err(|error| (UNAVAILABLE, format!("{}: {error}", log.display())))?;
+            let report = replay::run(std::io::BufReader::new(file), &config)
+                .map_err(|error| failed(&error))?;
+            match output {
+                Some(Output::Json) => println!("{}", report.json()),
+                None => print!("{}", report.text()),
+            }
             Ok(())
         }
         Verb::Mock { listen, name } => {

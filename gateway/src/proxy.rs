@@ -69,7 +69,6 @@ struct Served {
     answer: Answer,
     pool: Arc<Pool>,
     endpoint: Arc<crate::fleet::Endpoint>,
-    attempts: u32,
     is_degraded: bool,
 }
 
@@ -119,12 +118,10 @@ impl Gate {
         };
         line.model.clone_from(&pool.name);
         let deadline = started + pool.timeouts.total;
-        match self.dispatch(upstream, &pool, &call, (&id, &head.headers), deadline).await {
+        let caller = (&id, &head.headers);
+        match self.dispatch(upstream, &pool, &call, caller, deadline, &mut line).await {
             Ok(served) => Ok(self.answer(served, &id, started, deadline, line)),
-            Err((error, attempts)) => {
-                line.attempts = attempts;
-                Ok(self.refuse(error, &id, line, Some(&pool)))
-            }
+            Err(error) => Ok(self.refuse(error, &id, line, Some(&pool))),
         }
     }
 
@@ -136,11 +133,12 @@ impl Gate {
         call: &Call,
         caller: (&HeaderValue, &HeaderMap),
         deadline: Instant,
-    ) -> Result<Served, (ApiError, u32)> {
+        line: &mut Line,
+    ) -> Result<Served, ApiError> {
         let mut tried = Tried::default();
         let mut last = None;
-        let (mut attempts, mut most) = (0, self.retry.max_attempts);
-        while attempts < most {
+        let mut most = self.retry.max_attempts;
+        while line.attempts < most {
             let chosen = match pool.choose(clock::now(), call.prompt_tokens, &tried) {
                 Ok(chosen) => chosen,
                 Err(Unavailable::Exhausted) => break,
@@ -149,7 +147,7 @@ impl Gate {
                     break;
                 }
             };
-            attempts += 1;
+            line.begin_attempt(chosen.admission.endpoint().key.as_str());
             if chosen.is_degraded {
                 most = most.min(DEGRADED_ATTEMPTS);
             }
@@ -159,9 +157,10 @@ impl Gate {
             match run.await {
                 Ok(answer) => {
                     let (pool, is_degraded) = (Arc::clone(pool), chosen.is_degraded);
-                    return Ok(Served { answer, pool, endpoint, attempts, is_degraded });
+                    return Ok(Served { answer, pool, endpoint, is_degraded });
                 }
                 Err(failure) => {
+                    line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
                     last = Some(failure.error);
                     if !failure.may_failover || clock::instant() >= deadline {
                         break;
@@ -171,8 +170,8 @@ impl Gate {
         }
         // What was tried and failed everywhere is final; the caller's own retries would multiply.
         let error = last.unwrap_or_else(ApiError::upstream_unavailable);
-        let is_final = attempts > 0 && error.retry_after.is_none();
-        Err((if is_final { error.final_answer() } else { error }, attempts))
+        let is_final = line.attempts > 0 && error.retry_after.is_none();
+        Err(if is_final { error.final_answer() } else { error })
     }
 
     /// Turns what was found into the answer.
@@ -184,15 +183,19 @@ impl Gate {
         deadline: Instant,
         mut line: Line,
     ) -> Response<Body> {
-        let Served { answer, pool, endpoint, attempts, is_degraded } = served;
-        line.attempts = attempts;
-        line.endpoint = endpoint.key.to_string();
+        let Served { answer, pool, endpoint, is_degraded } = served;
+        let attempts = line.attempts;
         line.upstream_status = answer.status.as_u16();
         line.first_token = Some(started.elapsed());
         pool.meters.first_token.record(started.elapsed().as_secs_f64());
         self.meters.answered(&pool.meters, answer.status.as_u16());
         let status = answer.status.as_u16();
-        let patience = Patience { idle: pool.timeouts.idle, deadline, slow_at: answer.slow_at };
+        let patience = Patience {
+            idle: pool.timeouts.idle,
+            deadline,
+            slow_at: answer.slow_at,
+            pace_min: endpoint.config.rule.slow.min_tokens_per_second,
+        };
         let duration = pool.meters.duration.clone();
         let on_end: relay::OnEnd = Box::new(move |end| {
             duration.record(started.elapsed().as_secs_f64());

@@ -168,7 +168,7 @@ async fn a05_a_client_that_leaves_a_half_open_circuit_frees_its_place() {
     .await;
     let plan = Plan::of(&[("a", raw.address)]).pool("on_all_open: reject").top(
         "circuit_breaker: { failure_threshold: 1, open: { base: 100ms, max: 10s }, \
-         probe: { enabled: false } }",
+         half_open: { share: 1.0 }, ramp: { duration: 0s }, probe: { enabled: false } }",
     );
     let house = plan.start().await;
     assert_eq!(house.ask().await.status, 500);

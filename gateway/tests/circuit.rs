@@ -26,6 +26,7 @@ use raw::{Act, Raw, answer, event, failed, good, open_stream};
 const AT_ONCE: &str = "circuit_breaker: { failure_threshold: 1, probe: { enabled: false } }";
 /// One fault opens, for a moment; no probe disturbs the count.
 const FOR_A_MOMENT: &str = "circuit_breaker: { failure_threshold: 1, open: { base: 150ms, max: 10s }, \
+                            half_open: { share: 1.0 }, ramp: { duration: 0s }, \
      probe: { enabled: false } }";
 
 fn failing() -> Behaviour {

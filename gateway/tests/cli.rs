@@ -143,7 +143,7 @@ async fn walk_through(directory: &Path) -> (std::net::SocketAddr, Gateway) {
 admin: {{ listen: 127.0.0.1:0 }}
 log: {{ format: json, level: info }}
 fail_closed: {{ require_header: x-agent-id, allowed_paths: [/v1/chat/completions] }}
-circuit_breaker: {{ failure_threshold: 3, open: {{ base: 1s, max: 6s }}, half_open: {{ successes: 1 }} }}
+circuit_breaker: {{ failure_threshold: 3, open: {{ base: 1s, max: 6s }}, half_open: {{ successes: 1 }}, ramp: {{ duration: 0s }} }}
 timeouts: {{ first_byte: 2s }}
 models:
   - name: m

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use breaker::State;
+use breaker::{Rung, State};
 use gossip::Reject;
 use hyper::StatusCode;
 use quorum::electorate::Presence;
@@ -224,6 +224,8 @@ fn summary(now: Duration, pool: &Pool, endpoint: &Endpoint, cluster: &EndpointVi
         "forced_reason": cluster.order.as_ref().map(|(_, reason)| reason.as_str()),
         "local": {
             "state": view.state.to_string(),
+            "rung": view.rung.map(|rung| rung.to_string()),
+            "mode": endpoint.config.rule.mode.as_str(),
             "held": view.held,
             "epoch": view.epoch,
             "remaining_ms": view.remaining.map(millis),
@@ -248,6 +250,7 @@ fn summary(now: Duration, pool: &Pool, endpoint: &Endpoint, cluster: &EndpointVi
         },
         "votes": votes,
         "cooling_ms": millis(endpoint.cooling_for(now)),
+        "weight_percent": endpoint.weight(),
         "in_flight": endpoint.in_flight(),
         "latency_ms": millis(endpoint.latency()),
     })
@@ -274,11 +277,7 @@ fn is_in(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> bool {
     match cluster.forced {
         Forced::Open => false,
         Forced::Closed => true,
-        Forced::Auto => {
-            !cluster.is_open
-                && endpoint.view(now).state != State::Open
-                && endpoint.cooling_for(now).is_zero()
-        }
+        Forced::Auto => endpoint.weight() > 0 && endpoint.cooling_for(now).is_zero(),
     }
 }
 
@@ -298,9 +297,15 @@ fn verdict(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String
             "out on this node only: its breaker opened ({reason}); {} of {} needed votes",
             tally.counted, tally.quorum
         ),
-        (Forced::Auto, false, State::HalfOpen) => {
-            "half-open on this node: a few small requests are let through".to_owned()
-        }
+        (Forced::Auto, false, State::HalfOpen) => match view.rung {
+            Some(Rung::Probe) => "out on this node: a probe decides".to_owned(),
+            Some(Rung::Ramp) => {
+                format!("in, with {} % of its weight: it has just recovered", endpoint.weight())
+            }
+            Some(Rung::Canary) | None => {
+                "half-open on this node: a few small requests are let through".to_owned()
+            }
+        },
         (Forced::Auto, false, State::Closed) if !endpoint.cooling_for(now).is_zero() => {
             "left alone for a while: it asked for a pause".to_owned()
         }
@@ -326,13 +331,15 @@ fn next(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
         (Forced::Auto, false, State::Open) => {
             format!("half-open in {} ms", millis(view.remaining.unwrap_or_default()))
         }
-        (Forced::Auto, false, State::HalfOpen) => {
-            let wanted = endpoint.config.rule.half_open.successes;
-            format!(
-                "closed after {} more successes",
-                wanted.saturating_sub(view.half_open_successes)
-            )
-        }
+        (Forced::Auto, false, State::HalfOpen) => match view.rung {
+            Some(Rung::Probe) => "this node sends a probe".to_owned(),
+            Some(Rung::Ramp) => "its full weight, step by step".to_owned(),
+            Some(Rung::Canary) | None => {
+                let wanted = endpoint.config.rule.half_open.successes;
+                let missing = wanted.saturating_sub(view.half_open_successes);
+                format!("the ramp, after {missing} more successes")
+            }
+        },
         (Forced::Auto, false, State::Closed) => "nothing".to_owned(),
     }
 }

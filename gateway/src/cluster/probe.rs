@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Cause, Errand, Outcome, State};
+use breaker::{Cause, Errand, Outcome, Rung};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
@@ -20,6 +20,9 @@ use crate::config::ProbeRoute;
 use crate::fleet::{Endpoint, Pool};
 use crate::proxy::admission::Route;
 use crate::upstream::{self, PROBE_HEADER, Upstream};
+
+/// The pause before an endpoint that awaits a probe gets one, and between two that say nothing.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is read of a probe's answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -35,15 +38,19 @@ pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
     });
 }
 
-/// Probes the endpoints that are half-open by this node's own breaker and have been left alone for as
-/// long as their first cool-down.
+/// Probes the endpoints that are half-open by this node's own breaker: those that await a probe, and
+/// those on the canary rung that no small request has tried for as long as their first cool-down.
 pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
     for (pool, endpoint) in seat.parts.fleet.endpoints() {
         let view = endpoint.view(now);
-        let is_due = view.state == State::HalfOpen
-            && !view.held
+        let pause = match view.rung {
+            Some(Rung::Probe) => PROBE_PAUSE,
+            Some(Rung::Canary) => endpoint.config.rule.open.base,
+            Some(Rung::Ramp) | None => continue,
+        };
+        let is_due = !view.held
             && view.half_open_in_flight == 0
-            && view.half_open_idle.is_some_and(|idle| idle >= endpoint.config.rule.open.base);
+            && view.half_open_idle.is_some_and(|idle| idle >= pause);
         if !is_due || !pool.probe.enabled {
             continue;
         }

@@ -39,6 +39,7 @@ pub(super) struct Sight {
     pub(super) local: State,
     pub(super) local_since: Option<Duration>,
     pub(super) is_out: bool,
+    pub(super) is_serving: bool,
     pub(super) votes: usize,
     pub(super) quorum: usize,
 }
@@ -160,7 +161,7 @@ models:
         let now = clock::now();
         self.nodes
             .iter()
-            .all(|node| node.sight(now, key).is_some_and(|s| !s.is_out && s.local == State::Closed))
+            .all(|node| node.sight(now, key).is_some_and(|s| !s.is_out && s.is_serving))
     }
 
     /// Who leads the endpoint's recovery.
@@ -197,6 +198,7 @@ impl Node {
             local: view.state,
             local_since: endpoint.local_opening().map(|opening| opening.since),
             is_out: view.held && cluster.is_open,
+            is_serving: endpoint.weight() > 0,
             votes: cluster.tally.counted,
             quorum: cluster.tally.quorum,
         })

@@ -104,8 +104,9 @@ impl Pool {
             let one = fastrand::usize(..count.max(1));
             let other = (one + 1 + fastrand::usize(..count.max(2) - 1)) % count.max(1);
             let pair = [self.endpoints.get(one), self.endpoints.get(other)];
-            let fit =
-                |endpoint: &&Arc<Endpoint>| endpoint.is_promising(now) && !tried.contains(endpoint);
+            let fit = |endpoint: &&Arc<Endpoint>| {
+                endpoint.is_promising(now) && !tried.contains(endpoint) && endpoint.takes_part()
+            };
             let lighter = pair.into_iter().flatten().filter(fit).min_by(|a, b| lighter(a, b));
             if let Some(Ok(admission)) = lighter.map(|endpoint| endpoint.admit(now, errand)) {
                 return Some(admission);

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use breaker::{Breaker, Errand, Outcome, Permit, Refusal, SlowKind, State, Transition, View};
+use breaker::{
+    Breaker, Errand, Mode, Outcome, Permit, Refusal, Rung, Sample, SlowKind, Snapshot, State,
+    Timing, Transition, View,
+};
 use quorum::{EndpointKey, Evidence, Forced, LocalOpening};
 
 use crate::config;
@@ -40,7 +43,8 @@ pub struct Endpoint {
     /// What is counted for it.
     pub meters: EndpointMeters,
     guarded: Mutex<Guarded>,
-    gate: AtomicU8,
+    /// The breaker's share in hundredths.
+    weight: AtomicU8,
     forced: AtomicU8,
     in_flight: AtomicU32,
     cooling_until_ms: AtomicU64,
@@ -70,7 +74,7 @@ impl Endpoint {
             index,
             config: config.clone(),
             guarded: Mutex::new(Guarded { breaker, opened: None }),
-            gate: AtomicU8::new(gate_of(State::Closed, false)),
+            weight: AtomicU8::new(WEIGHT_FULL),
             forced: AtomicU8::new(code_of(Forced::Auto)),
             in_flight: AtomicU32::new(0),
             cooling_until_ms: AtomicU64::new(0),
@@ -89,19 +93,20 @@ impl Endpoint {
             Forced::Closed => Errand::PassThrough,
             Forced::Auto => errand,
         };
-        let permit = self.change(now, NOTHING, |breaker| breaker.admit(now, errand))?;
+        let permit = self.change(now, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Ok(Admission { endpoint: Arc::clone(self), permit: Some(permit), since: now })
+        let endpoint = Arc::clone(self);
+        Ok(Admission { endpoint, permit: Some(permit), since: now, first_token: None })
     }
 
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
     pub fn tick(&self, now: Duration) {
-        self.change(now, NOTHING, |breaker| ((), breaker.tick(now)));
+        self.change(now, |breaker| ((), breaker.tick(now)));
     }
 
     /// Follows the cluster's verdict: takes the endpoint out.
     pub fn hold(&self, now: Duration) {
-        self.change(now, NOTHING, |breaker| {
+        self.change(now, |breaker| {
             breaker.hold(now);
             ((), None)
         });
@@ -109,7 +114,7 @@ impl Endpoint {
 
     /// Follows the cluster's verdict: the incident is over and what was held against it is void.
     pub fn release(&self, now: Duration) {
-        self.change(now, NOTHING, |breaker| ((), breaker.release(now)));
+        self.change(now, |breaker| ((), breaker.release(now)));
     }
 
     /// Follows the operator's order.
@@ -154,9 +159,46 @@ impl Endpoint {
         self.lock().breaker.view(now)
     }
 
-    /// What this node states about the endpoint: its own opening, never an imposed one.
+    /// What this node states about the endpoint: its own opening, never an imposed one, and nothing
+    /// while the breaker is only a shadow.
     pub fn local_opening(&self) -> Option<LocalOpening> {
-        self.lock().opened.clone()
+        match self.config.rule.mode {
+            Mode::Enforce => self.lock().opened.clone(),
+            Mode::Shadow | Mode::Off => None,
+        }
+    }
+
+    /// Takes back the slow evidence since `since`: this process itself was late.
+    pub fn discard_slow(&self, now: Duration, since: Duration) {
+        self.change(now, |breaker| {
+            breaker.discard_slow(now, since);
+            ((), None)
+        });
+    }
+
+    /// How long it makes its clients wait, to be compared with its siblings.
+    pub fn sample(&self, now: Duration) -> Option<Sample> {
+        self.lock().breaker.sample(now)
+    }
+
+    /// Opens because it is much slower than its siblings.
+    pub fn convict_relative(&self, now: Duration) {
+        self.change(now, |breaker| ((), breaker.convict_relative(now)));
+    }
+
+    /// The breaker as it can be kept over a restart.
+    pub fn snapshot(&self, now: Duration) -> Snapshot {
+        self.lock().breaker.snapshot(now)
+    }
+
+    /// Goes on from what was kept over a restart. To be called before any request.
+    pub fn restore(&self, now: Duration, snapshot: &Snapshot) {
+        let rule = self.config.rule.clone();
+        let restored = Breaker::restore(rule, fastrand::u64(..), snapshot, now);
+        self.change(now, |breaker| {
+            *breaker = restored;
+            ((), breaker.tick(now))
+        });
     }
 
     /// Whether choosing should consider it at all.
@@ -164,10 +206,19 @@ impl Endpoint {
         match self.forced() {
             Forced::Open => false,
             Forced::Closed => true,
-            Forced::Auto => {
-                self.gate.load(Ordering::Relaxed) != GATE_SHUT && self.cooling_for(now).is_zero()
-            }
+            Forced::Auto => self.weight() > 0 && self.cooling_for(now).is_zero(),
         }
+    }
+
+    /// The weight that the breaker gives it, in hundredths; 0: it is out on this node.
+    pub fn weight(&self) -> u8 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Draws whether a recovering endpoint takes part this time: as often as its weight says.
+    pub(super) fn takes_part(&self) -> bool {
+        let weight = self.weight();
+        weight >= WEIGHT_FULL || fastrand::u8(..WEIGHT_FULL) < weight
     }
 
     /// Whether every judge but the breaker's statistics lets a request pass: what passing through
@@ -187,32 +238,28 @@ impl Endpoint {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `deed` on the breaker, mirrors its state, and tells the sink of a transition. `deciding` is
-    /// what the deed adds to the evidence.
+    /// Runs `deed` on the breaker, mirrors its weight, and tells the sink of a transition.
     fn change<T>(
         &self,
         now: Duration,
-        deciding: Evidence,
         deed: impl FnOnce(&mut Breaker) -> (T, Option<Transition>),
     ) -> T {
         let mut guarded = self.lock();
-        // Leaving a state forgets its evidence, so that it is looked at before.
-        let before = guarded.breaker.view(now);
         let (answer, transition) = deed(&mut guarded.breaker);
         if let Some(transition) = &transition {
-            guarded.opened = match (transition.to, guarded.opened.take()) {
-                (State::Closed, _) => None,
-                (State::Open | State::HalfOpen, Some(opened)) => Some(opened),
-                (State::Open | State::HalfOpen, None) => {
-                    Some(opening(transition, &before, &deciding))
-                }
+            let opened = guarded.opened.take();
+            guarded.opened = match (transition.to, transition.rung) {
+                // On the ramp it serves again: nothing is held against it any more.
+                (State::Closed, _) | (State::HalfOpen, Some(Rung::Ramp)) => None,
+                (State::Open | State::HalfOpen, _) => opened.or_else(|| Some(opening(transition))),
             };
         }
-        let gate = gate_of(guarded.breaker.state(), guarded.breaker.is_held());
-        self.gate.store(gate, Ordering::Relaxed);
+        let weight = (guarded.breaker.share(now) * f64::from(WEIGHT_FULL)) as u8;
+        self.weight.store(weight, Ordering::Relaxed);
         drop(guarded);
         // A release of a closed breaker only voids the permits that are out: no news to anybody.
-        if let Some(transition) = transition.filter(|moved| moved.from != moved.to) {
+        if let Some(transition) = transition.filter(|one| one.from != one.to || one.rung.is_some())
+        {
             (self.sink)(Happening { endpoint: self.key.clone(), transition });
         }
         answer
@@ -235,6 +282,7 @@ pub struct Admission {
     endpoint: Arc<Endpoint>,
     permit: Option<Permit>,
     since: Duration,
+    first_token: Option<Duration>,
 }
 
 impl Admission {
@@ -253,12 +301,16 @@ impl Admission {
         self.permit.as_ref().is_some_and(Permit::is_slow)
     }
 
+    /// Says that the first content of the answer has come.
+    pub fn first_token(&mut self, now: Duration) {
+        self.first_token.get_or_insert(now);
+    }
+
     /// Says, while the request still runs, that it has crossed a slow limit.
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {
             self.endpoint.meters.slow.increment(1);
-            let piece = Evidence { slow_pieces: 1, ..NOTHING };
-            self.endpoint.change(now, piece, |breaker| ((), breaker.slow(now, permit, kind)));
+            self.endpoint.change(now, |breaker| ((), breaker.slow(now, permit, kind)));
         }
     }
 
@@ -274,8 +326,12 @@ impl Admission {
         let Some(permit) = self.permit.take() else { return };
         self.endpoint.meters.count(&outcome);
         self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let deciding = evidence_of(&outcome, permit.is_slow());
-        self.endpoint.change(now, deciding, |breaker| ((), breaker.settle(now, permit, outcome)));
+        let timing = Timing {
+            first_token: self.first_token.map(|at| at.saturating_sub(self.since)),
+            total: now.saturating_sub(self.since),
+        };
+        self.endpoint
+            .change(now, |breaker| ((), breaker.settle_timed(now, permit, outcome, Some(timing))));
     }
 }
 
@@ -286,47 +342,22 @@ impl Drop for Admission {
     }
 }
 
-/// What a deed adds to the evidence that is none.
-const NOTHING: Evidence = Evidence { requests: 0, faults_milli: 0, successes: 0, slow_pieces: 0 };
-
-/// What an outcome adds to the evidence.
-fn evidence_of(outcome: &Outcome, was_slow: bool) -> Evidence {
-    match outcome {
-        Outcome::Neutral => NOTHING,
-        Outcome::Success => Evidence { requests: 1, successes: u32::from(!was_slow), ..NOTHING },
-        Outcome::Fault { weight, cause: _ } => {
-            Evidence { requests: 1, faults_milli: milli(*weight), ..NOTHING }
-        }
-        Outcome::Slow(_) => Evidence { requests: 1, slow_pieces: u32::from(!was_slow), ..NOTHING },
-    }
-}
-
-/// A sum of weights in thousandths.
-fn milli(weights: f64) -> u32 {
-    (weights * 1_000.0).round() as u32
-}
-
-fn opening(transition: &Transition, before: &View, deciding: &Evidence) -> LocalOpening {
+fn opening(transition: &Transition) -> LocalOpening {
+    let gathered = &transition.gathered;
     LocalOpening {
         since: transition.at,
         reason: transition.reason.to_string(),
         evidence: Evidence {
-            requests: before.requests.saturating_add(deciding.requests),
-            faults_milli: milli(before.faults).saturating_add(deciding.faults_milli),
-            successes: before.successes.saturating_add(deciding.successes),
-            slow_pieces: before.slow_pieces.saturating_add(deciding.slow_pieces),
+            requests: gathered.requests,
+            faults_milli: u32::try_from(gathered.fault_millionths / 1_000).unwrap_or(u32::MAX),
+            successes: gathered.successes,
+            slow_pieces: gathered.slow_pieces,
         },
     }
 }
 
-const GATE_SHUT: u8 = 1;
-
-fn gate_of(state: State, is_held: bool) -> u8 {
-    match state {
-        State::Open => GATE_SHUT,
-        State::Closed | State::HalfOpen => u8::from(is_held),
-    }
-}
+/// The weight of an endpoint in full health; 0: it is out.
+const WEIGHT_FULL: u8 = 100;
 
 const FORCED_AUTO: u8 = 0;
 const FORCED_OPEN: u8 = 1;

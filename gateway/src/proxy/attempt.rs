@@ -63,6 +63,15 @@ pub(super) struct Failure {
     pub(super) error: ApiError,
     /// Whether another endpoint may be tried.
     pub(super) may_failover: bool,
+    /// The status that the endpoint gave; 0: no answer, or one that was none.
+    pub(super) upstream_status: u16,
+}
+
+impl Failure {
+    /// A failure that another endpoint may mend.
+    fn new(error: ApiError) -> Self {
+        Self { error, may_failover: true, upstream_status: 0 }
+    }
 }
 
 /// The moments at which something follows for an attempt.
@@ -119,7 +128,9 @@ pub(super) async fn run(
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
-        return refused(admission, response, limits.idle_until()).await;
+        let upstream_status = response.status().as_u16();
+        let refused = refused(admission, response, limits.idle_until()).await;
+        return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if is_event_stream(&response) {
         stream(&mut limits, admission, response, first_token.min(deadline)).await
@@ -150,11 +161,15 @@ impl Limits {
                 // Where both limits are the same, the evidence comes first.
                 Err(_) if self.slow_first_token.is_some_and(|limit| limit <= next) => {
                     self.slow_first_token = None;
-                    admission.slow(clock::now(), SlowKind::FirstToken);
+                    if !clock::is_late(next) {
+                        admission.slow(clock::now(), SlowKind::FirstToken);
+                    }
                 }
                 Err(_) if self.slow_total.is_some_and(|limit| limit <= next) => {
                     self.slow_total = None;
-                    admission.slow(clock::now(), SlowKind::Total);
+                    if !clock::is_late(next) {
+                        admission.slow(clock::now(), SlowKind::Total);
+                    }
                 }
                 Err(_) => return Waited::TimedOut,
             }
@@ -195,6 +210,7 @@ async fn stream(
             Some(Meaning::Preamble) | None => held_bytes > HELD_BYTES_MAX,
         };
         if is_committed {
+            admission.first_token(clock::now());
             // The relay reads what was held once more, so that one place alone knows where events end.
             return Ok(answer(&head, held, Rest::Events(rest, admission), limits.slow_total));
         }
@@ -293,7 +309,7 @@ fn limited(admission: Admission, pause: Duration) -> Failure {
     admission.settle(now, Outcome::Neutral);
     let message = "Every endpoint of this model is at its rate limit.";
     let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
-    Failure { error: error.retry_after(pause), may_failover: true }
+    Failure::new(error.retry_after(pause))
 }
 
 /// The endpoint refuses our credential, which is for an operator to mend and no client's concern.
@@ -305,7 +321,7 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
     admission.settle(now, Outcome::Neutral);
     let message = "The model refused the gateway's credential.";
     let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
-    Failure { error, may_failover: true }
+    Failure::new(error)
 }
 
 /// An answer that is the client's own fault goes back as it is.
@@ -333,7 +349,7 @@ fn is_event_stream(response: &Response<Incoming>) -> bool {
 
 fn faulty(admission: Admission, cause: Cause, error: ApiError) -> Failure {
     admission.settle(clock::now(), Outcome::Fault { weight: 1.0, cause });
-    Failure { error, may_failover: true }
+    Failure::new(error)
 }
 
 fn unavailable(admission: Admission, cause: Cause) -> Failure {
@@ -349,7 +365,7 @@ fn timed_out(admission: Admission) -> Failure {
         Outcome::Fault { weight: 1.0, cause: Cause::Timeout }
     };
     admission.settle(clock::now(), outcome);
-    Failure { error: ApiError::upstream_timeout(), may_failover: true }
+    Failure::new(ApiError::upstream_timeout())
 }
 
 fn malformed(admission: Admission, cause: Cause) -> Failure {
@@ -373,7 +389,7 @@ pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
         }
         Some(code) if code.is_client_error() => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Failure { error: ApiError::upstream_error(code), may_failover: true }
+            Failure::new(ApiError::upstream_error(code))
         }
         Some(_) | None => malformed(admission, Cause::Malformed),
     }

@@ -21,8 +21,10 @@ pub(super) struct Line {
     started: Instant,
     /// The pool's name; empty until the model is known.
     pub(super) model: String,
-    /// The endpoint that answered.
-    pub(super) endpoint: String,
+    /// The endpoint that answered or was tried last.
+    endpoint: String,
+    attempt_started: Instant,
+    attempt_status: u16,
     /// The status that the upstream gave; 0: none.
     pub(super) upstream_status: u16,
     /// How many endpoints were tried.
@@ -43,12 +45,43 @@ impl Line {
             started: clock::instant(),
             model: String::new(),
             endpoint: String::new(),
+            attempt_started: clock::instant(),
+            attempt_status: 0,
             upstream_status: 0,
             attempts: 0,
             blocked_reason: "",
             first_token: None,
             is_written: false,
         }
+    }
+
+    /// Notes that an endpoint is tried. One that was tried before and failed gets a line of its own,
+    /// with the target `attempt`: without it nobody could tell which endpoint failed.
+    pub(super) fn begin_attempt(&mut self, endpoint: &str) {
+        if self.attempts > 0 {
+            tracing::info!(
+                target: "attempt",
+                request_id = shown(Some(&self.request_id)),
+                model = %self.model,
+                endpoint = %self.endpoint,
+                upstream_status = self.upstream_status,
+                proxy_status = self.attempt_status,
+                latency_ms = millis(self.attempt_started.elapsed()),
+                attempts = 1,
+                end = "complete",
+            );
+        }
+        self.attempts += 1;
+        endpoint.clone_into(&mut self.endpoint);
+        self.attempt_started = clock::instant();
+        self.upstream_status = 0;
+    }
+
+    /// Notes how the endpoint that is tried has failed: with the status it gave, or 0, and the one
+    /// that the client would get for it.
+    pub(super) fn fail_attempt(&mut self, upstream_status: u16, proxy_status: u16) {
+        self.upstream_status = upstream_status;
+        self.attempt_status = proxy_status;
     }
 
     /// Writes the line for an answer with this status.
@@ -67,7 +100,6 @@ impl Line {
 
     fn write(&mut self, status: u16, end: &'static str) {
         self.is_written = true;
-        let millis = |period: Duration| u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
             target: "access",
             request_id = shown(Some(&self.request_id)),
@@ -83,6 +115,10 @@ impl Line {
             end,
         );
     }
+}
+
+fn millis(period: Duration) -> u64 {
+    u64::try_from(period.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A header's value as far as it is plain text, cut to a sane length; nothing else is logged.

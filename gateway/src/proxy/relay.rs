@@ -40,6 +40,30 @@ pub(super) struct Patience {
     pub(super) deadline: Instant,
     /// When the attempt becomes slow, unless it has said so already.
     pub(super) slow_at: Option<Instant>,
+    /// The fewest events with content a second; `None`: no such limit.
+    pub(super) pace_min: Option<f64>,
+}
+
+/// A stream's pace means something only once it has run for this long.
+const PACE_AFTER: Duration = Duration::from_secs(5);
+
+/// How fast a stream comes, an event with content being a token.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    tokens: u32,
+    /// `None` without a limit, and once it was said that the stream is behind it.
+    min: Option<f64>,
+}
+
+impl Pace {
+    /// Counts a token. Returns true once, when the stream has fallen behind its limit.
+    fn has_fallen_behind(&mut self, now: Instant) -> bool {
+        self.tokens = self.tokens.saturating_add(1);
+        let run = now.saturating_duration_since(self.since);
+        let is_behind = |min: &mut f64| f64::from(self.tokens) < *min * run.as_secs_f64();
+        run >= PACE_AFTER && self.min.take_if(is_behind).is_some()
+    }
 }
 
 /// How a relay ended, for the access log.
@@ -69,6 +93,7 @@ pub struct Relay {
     has_finish: bool,
     state: State,
     patience: Patience,
+    pace: Pace,
     progress_at: Instant,
     timer: Pin<Box<Sleep>>,
     admission: Option<Admission>,
@@ -132,6 +157,7 @@ impl Relay {
             has_finish: false,
             state: State::Flowing,
             patience,
+            pace: Pace { since: now, tokens: 0, min: patience.pace_min },
             progress_at: now,
             timer: Box::pin(tokio::time::sleep_until(now)),
             admission: Some(admission),
@@ -189,7 +215,12 @@ impl Relay {
         for meaning in meanings {
             match meaning {
                 Meaning::Preamble => {}
-                Meaning::Content => self.progress_at = clock::instant(),
+                Meaning::Content => {
+                    self.progress_at = clock::instant();
+                    if self.pace.has_fallen_behind(self.progress_at) {
+                        self.is_slow(SlowKind::TokensPerSecond);
+                    }
+                }
                 Meaning::Finish => {
                     self.has_finish = true;
                     self.progress_at = clock::instant();
@@ -209,6 +240,12 @@ impl Relay {
                     return;
                 }
             }
+        }
+    }
+
+    fn is_slow(&mut self, kind: SlowKind) {
+        if let Some(admission) = &mut self.admission {
+            admission.slow(clock::now(), kind);
         }
     }
 
@@ -287,9 +324,9 @@ impl Relay {
             self.give_up();
             return;
         }
-        let is_slow = self.patience.slow_at.take_if(|slow_at| now >= *slow_at).is_some();
-        if is_slow && let Some(admission) = &mut self.admission {
-            admission.slow(clock::now(), SlowKind::Total);
+        let slow_at = self.patience.slow_at.take_if(|slow_at| now >= *slow_at);
+        if slow_at.is_some_and(|slow_at| !clock::is_late(slow_at)) {
+            self.is_slow(SlowKind::Total);
         }
         let next = self.next_deadline();
         self.timer.as_mut().reset(next);

@@ -99,7 +99,7 @@ pub(crate) async fn is_out(node: &Gateway) -> bool {
 pub(crate) async fn is_in(node: &Gateway) -> bool {
     let view = node.explain(B).await;
     view["cluster"]["state"] == "closed"
-        && view["local"]["state"] == "closed"
+        && view["weight_percent"] != 0
         && view["local"]["held"] == false
 }
 
