@@ -15,11 +15,10 @@
 //! elsewhere before is taken to have come to its endpoint with the first token, the earliest moment
 //! it certainly was there: nobody is blamed for a sibling's delay.
 //!
-//! What the log does not hold cannot be replayed: attempts whose endpoint no line names (those that
-//! failed before another answered, or before the request was refused), tokens per second, the
-//! fleet's verdicts and operators' orders. Nor are siblings compared, `slow.relative`. So a day
-//! without trips here is no proof, while a trip here would have been one. A cool-down's jitter is
-//! one of the many it can have.
+//! Failed attempts before a failover have lines of their own, with the target `attempt`. What the log
+//! does not hold cannot be replayed: tokens per second, the fleet's verdicts and operators' orders.
+//! Nor are siblings compared, `slow.relative`. So a day without trips here is no proof of one
+//! without. A cool-down's jitter is one of the many it can have.
 //!
 //! Invariants:
 //! - No clock is read and no chance drawn: the same log and configuration give the same report, in
