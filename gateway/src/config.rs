@@ -38,6 +38,8 @@ pub const ENDPOINTS_MAX: usize = 10_000;
 pub const ALIASES_MAX: usize = 64;
 /// Most seeds a node is given.
 pub const SEEDS_MAX: usize = 64;
+/// Most codes in `circuit_breaker.capacity_status_codes`.
+pub const CAPACITY_CODES_MAX: usize = 16;
 /// Most paths in `fail_closed.allowed_paths`.
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
@@ -323,6 +325,9 @@ pub struct Pool {
     pub timeouts: Timeouts,
     /// The synthetic request that tries an endpoint first.
     pub probe: Probe,
+    /// The statuses by which an endpoint says that it is busy, not ill, 429 always being one; at most
+    /// [`CAPACITY_CODES_MAX`] of 400 to 599.
+    pub capacity_status_codes: Vec<u16>,
     /// How an endpoint is chosen.
     pub policy: Policy,
 }

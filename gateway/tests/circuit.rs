@@ -74,6 +74,24 @@ async fn f02_a_hundred_429_leave_the_breaker_closed() {
 }
 
 #[tokio::test]
+async fn f02_a_503_counts_unless_the_model_says_that_it_means_busy() {
+    for (codes, told, state) in
+        [("[429]", [503, 503, 503, 503], State::Open), ("[429, 503]", [503; 4], State::Closed)]
+    {
+        let raw = Raw::always(vec![Act::Say(answer(503, "retry-after: 0\r\n", "{}"))]).await;
+        let circuit =
+            format!("circuit_breaker: {{ failure_threshold: 3, capacity_status_codes: {codes} }}");
+        let plan = Plan::of(&[("a", raw.address)]).pool("on_all_open: reject");
+        let house = plan.top(&circuit).start().await;
+        for status in told {
+            assert_eq!(house.ask().await.status, status, "{codes}");
+        }
+        assert_eq!(house.view("a").state, state, "{codes}");
+        assert_eq!(raw.count(), if state == State::Open { 3 } else { 4 }, "{codes}");
+    }
+}
+
+#[tokio::test]
 async fn f07_every_route_feeds_the_breaker_alike() {
     for (path, body) in [
         ("/v1/chat/completions", QUESTION),

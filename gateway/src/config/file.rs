@@ -16,7 +16,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::error::ConfigError;
-use super::{ALIASES_MAX, ALLOWED_PATHS_MAX, ENDPOINTS_MAX, MODELS_MAX, SEEDS_MAX};
+use super::{
+    ALIASES_MAX, ALLOWED_PATHS_MAX, CAPACITY_CODES_MAX, ENDPOINTS_MAX, MODELS_MAX, SEEDS_MAX,
+};
 
 mod effective;
 mod place;
@@ -347,6 +349,7 @@ section! {
         ramp: RampSection,
         half_open: HalfOpenSection,
         probe: ProbeSection,
+        capacity_status_codes: List<Scalar, CAPACITY_CODES_MAX>,
     }
 }
 

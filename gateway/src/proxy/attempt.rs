@@ -129,7 +129,7 @@ pub(super) async fn run(
     };
     if !response.status().is_success() {
         let upstream_status = response.status().as_u16();
-        let refused = refused(admission, response, limits.idle_until()).await;
+        let refused = refused(pool, admission, response, limits.idle_until()).await;
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if is_event_stream(&response) {
@@ -274,6 +274,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 /// A status that is no success: whose fault it is, and whether another endpoint may help. What comes
 /// with it is waited for `until` then.
 async fn refused(
+    pool: &Pool,
     admission: Admission,
     response: Response<Incoming>,
     until: Instant,
@@ -281,7 +282,9 @@ async fn refused(
     let status = response.status();
     let asked = upstream::retry_after(response.headers());
     match status.as_u16() {
-        429 => Err(limited(admission, asked.unwrap_or(COOL_DEFAULT))),
+        code if code == 429 || pool.capacity_status_codes.contains(&code) => {
+            Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT)))
+        }
         401 | 403 => Err(unauthorised(admission, status)),
         400..=499 => passed_on(admission, response, until).await,
         300..=399 => {
@@ -303,12 +306,16 @@ async fn refused(
 }
 
 /// The endpoint is at a limit: it is left alone for a while, and nothing is held against it.
-fn limited(admission: Admission, pause: Duration) -> Failure {
+fn limited(admission: Admission, status: StatusCode, pause: Duration) -> Failure {
     let now = clock::now();
     admission.endpoint().cool(now, pause);
     admission.settle(now, Outcome::Neutral);
-    let message = "Every endpoint of this model is at its rate limit.";
-    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+    let error = if status == StatusCode::TOO_MANY_REQUESTS {
+        let message = "Every endpoint of this model is at its rate limit.";
+        ApiError::new(status, "rate_limit_exceeded", message)
+    } else {
+        ApiError::upstream_error(status)
+    };
     Failure::new(error.retry_after(pause))
 }
 
@@ -383,7 +390,7 @@ fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Fa
 pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
     let code = status.and_then(|status| StatusCode::from_u16(status).ok());
     match code {
-        Some(StatusCode::TOO_MANY_REQUESTS) => limited(admission, COOL_DEFAULT),
+        Some(status @ StatusCode::TOO_MANY_REQUESTS) => limited(admission, status, COOL_DEFAULT),
         Some(code @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
             unauthorised(admission, code)
         }

@@ -88,6 +88,7 @@ fn pool(
         on_all_open,
         timeouts: own.timeouts,
         probe: own.probe,
+        capacity_status_codes: own.capacity_status_codes,
         policy,
     })
 }
@@ -166,7 +167,7 @@ fn endpoint(
     })?;
     let found =
         section.required("address", &raw.address, "write http://host:port", address::upstream)?;
-    refuse_probe(section, raw)?;
+    refuse_what_is_the_models(section, raw)?;
     let rule = if raw.circuit_breaker.get().is_some() {
         own.overlaid(section, &raw.circuit_breaker, &Given::default())?.rule
     } else {
@@ -228,15 +229,19 @@ fn upstream_model(text: &str) -> Result<String, Refusal> {
 }
 
 /// A probe is the same for all endpoints of a model, so one at an endpoint would be ignored.
-fn refuse_probe(section: &Section<'_>, raw: &EndpointSection) -> Result<(), ConfigError> {
-    let probe = raw.circuit_breaker.get().map(|circuit| &circuit.probe);
-    match probe.and_then(Given::place) {
+fn refuse_what_is_the_models(
+    section: &Section<'_>,
+    raw: &EndpointSection,
+) -> Result<(), ConfigError> {
+    let Some(circuit) = raw.circuit_breaker.get() else { return Ok(()) };
+    let cure = "move it to the circuit_breaker of the model";
+    let problem = "it cannot differ between endpoints of one model";
+    let places = [
+        ("circuit_breaker.probe", circuit.probe.place()),
+        ("circuit_breaker.capacity_status_codes", circuit.capacity_status_codes.place()),
+    ];
+    match places.into_iter().find_map(|(key, place)| place.map(|place| (key, place))) {
         None => Ok(()),
-        Some(place) => Err(section.refuse(
-            "circuit_breaker.probe",
-            Some(place),
-            "a probe cannot differ between endpoints of one model",
-            "move it to the circuit_breaker of the model",
-        )),
+        Some((key, place)) => Err(section.refuse(key, Some(place), problem, cure)),
     }
 }

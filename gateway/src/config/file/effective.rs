@@ -184,6 +184,8 @@ fn model(pool: &Pool) -> ModelSection {
         pool.endpoints.first().map_or_else(Rule::default, |endpoint| endpoint.rule.clone());
     let mut circuit_breaker = circuit(&common);
     circuit_breaker.probe = Given::written(probe(&pool.probe));
+    let codes = pool.capacity_status_codes.iter().map(|code| Scalar(code.to_string()));
+    circuit_breaker.capacity_status_codes = Given::written(list(codes));
     ModelSection {
         name: text(&pool.name),
         aliases: texts(&pool.aliases),
@@ -265,6 +267,7 @@ fn circuit(rule: &Rule) -> CircuitSection {
             deadline: duration(rule.half_open.deadline),
         }),
         probe: Given::default(),
+        capacity_status_codes: Given::default(),
     }
 }
 

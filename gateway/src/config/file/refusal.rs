@@ -21,7 +21,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("server.timeouts", &["first_byte", "write_stall"]),
     ("cluster", &["backend"]),
     ("cluster.quorum", &["of", "max_open_share"]),
-    ("circuit_breaker", &["scope", "canary", "capacity_status_codes"]),
+    ("circuit_breaker", &["scope", "canary"]),
     ("circuit_breaker.probe", &["cache_usage_max"]),
     ("retry", &["budget", "on"]),
     ("models", &["fallback", "failover", "limits", "priority"]),

@@ -289,3 +289,20 @@ fn a_question_for_health_that_cannot_work_is_refused() {
         &format!("4:76: {start}.health_interval: \"500ms\" is out of range; use 1s to 1h"),
     );
 }
+
+#[test]
+fn capacity_codes_are_the_models_and_are_statuses() {
+    let model = |more: &str| {
+        format!(
+            "models: [{{name: m, {more} endpoints: [{{name: a, address: \"http://127.0.0.1:1\"}}]}}]"
+        )
+    };
+    let parse = |text: &str| crate::config::parse(text, "gw.yaml", &|_| None);
+    let busy = model("circuit_breaker: {capacity_status_codes: [429, 503]},");
+    let config = parse(&busy).unwrap();
+    assert_eq!(config.pools[0].capacity_status_codes, [429, 503]);
+    assert_eq!(parse(&config.effective_yaml()).unwrap().pools, config.pools);
+    assert_eq!(parse(&model("")).unwrap().pools[0].capacity_status_codes, [429]);
+    let odd = parse(&model("circuit_breaker: {capacity_status_codes: [200]},")).unwrap_err();
+    assert!(odd.to_string().contains("capacity_status_codes[0]"), "{odd}");
+}

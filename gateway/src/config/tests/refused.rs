@@ -387,7 +387,7 @@ fn a_rule_that_cannot_work_is_refused_where_it_is_written() {
     assert!(said.starts_with(start), "{said}");
     refused(
         &model(", circuit_breaker: {probe: {max_tokens: 1}}", ""),
-        "4:67: models[0](m).endpoints[0](a).circuit_breaker.probe: a probe cannot differ between \
+        "4:67: models[0](m).endpoints[0](a).circuit_breaker.probe: it cannot differ between \
          endpoints of one model; move it to the circuit_breaker of the model",
     );
     refused_before(
