@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,9 +51,6 @@ pub enum StartError {
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
-    /// The generation that tells restarts apart.
-    #[error("cluster: no generation: {0}")]
-    Generation(io::Error),
 }
 
 /// A running gateway.
@@ -99,8 +97,7 @@ impl App {
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
         let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let generation =
-            gossip::generation::next(None, clock::wall_millis()).map_err(StartError::Generation)?;
+        let generation = generation(config);
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
@@ -181,6 +178,22 @@ impl App {
             let _ = tokio::time::timeout(LAST_WORD, task).await;
         }
     }
+}
+
+/// The number that tells this life of the node from its past ones. Beside the state file it is kept, so
+/// that a clock that ran back does not make the node its own past; without, or if the file is of no
+/// use, the clock alone gives it.
+fn generation(config: &Config) -> u64 {
+    let wall_millis = clock::wall_millis();
+    let kept = config.state.as_ref().map(|state| {
+        let mut path = state.path.clone().into_os_string();
+        path.push(".generation");
+        PathBuf::from(path)
+    });
+    gossip::generation::next(kept.as_deref(), wall_millis).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the generation cannot be kept; the clock alone gives it");
+        wall_millis
+    })
 }
 
 /// What every request needs to know.

@@ -84,6 +84,20 @@ async fn b08_f42_a_gateway_that_was_killed_remembers_what_was_out() {
 }
 
 #[tokio::test]
+async fn c05_a_restart_with_a_clock_that_ran_back_has_a_greater_generation() {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, _mock) = process::mock("a").await;
+    let state = directory.path().join("state");
+    // The last life ran in the year 2100.
+    let last: u64 = 4_102_444_800_000;
+    std::fs::write(directory.path().join("state.generation"), last.to_string()).unwrap();
+    let more = format!("state: {{ file: {} }}", state.display());
+    let gateway = serve(directory.path(), &[("a", address)], &more);
+    let members = gateway.look("/admin/v1/members").await;
+    assert!(members["members"][0]["generation"].as_u64().unwrap() > last, "{members}");
+}
+
+#[tokio::test]
 async fn x05_a_broken_state_file_is_set_aside_and_the_gateway_serves() {
     let directory = tempfile::tempdir().unwrap();
     let (address, _mock) = process::mock("a").await;
