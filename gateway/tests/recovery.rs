@@ -160,7 +160,7 @@ async fn an_endpoint_much_slower_than_its_siblings_is_taken_out() {
         endpoints.push((name, address));
         mocks.push(mock);
     }
-    mocks[1].set(Behaviour { latency_ms: Some(60), ..Behaviour::default() });
+    mocks[1].set(Behaviour { latency_ms: Some(150), ..Behaviour::default() });
     let relative = "circuit_breaker: { slow: { relative: 4 } }";
     let gateway = serve(directory.path(), &endpoints, relative);
     let clients = gateway.clients;
