@@ -32,6 +32,9 @@ const VOTE_TTL_INTERVALS: u32 = 10;
 /// A vote is renewed every this many gossip intervals.
 const RENEW_INTERVALS: u32 = 2;
 
+/// After a restart the fleet's verdicts are heard anew within this, counted from the end of observing.
+const RELEARN: Duration = Duration::from_secs(5);
+
 /// This node's seat in the fleet: its council, and what may be asked and ordered.
 pub struct Seat {
     /// This node's name.
@@ -196,6 +199,7 @@ impl Seat {
             council.step(now)
         };
         self.apply(now, decisions);
+        self.let_go(now);
         let stated = self.council().statements(now);
         let card = self.card();
         mine.send_if_modified(|mine| {
@@ -207,6 +211,29 @@ impl Seat {
             is_new
         });
         probe::recover_locally(self, now);
+    }
+
+    /// Lets go of what the state file says the fleet had out, once there was time to hear that it no
+    /// longer has: the incident may have closed while this node was down.
+    fn let_go(&self, now: Duration) {
+        let orphans: Vec<EndpointKey> = {
+            let council = self.council();
+            if now < council.observing_until() + RELEARN {
+                return;
+            }
+            let endpoints = self.parts.fleet.endpoints().map(|(_, endpoint)| endpoint);
+            let orphans = endpoints.filter(|one| one.is_held() && !council.is_open(&one.key));
+            orphans.map(|endpoint| endpoint.key.clone()).collect()
+        };
+        for endpoint in orphans {
+            self.with(&endpoint, |one| one.release(now));
+            self.note(
+                now,
+                &endpoint,
+                "cluster",
+                "let go: the fleet no longer has it out".to_owned(),
+            );
+        }
     }
 
     fn apply(self: &Arc<Self>, now: Duration, decisions: Vec<Decision>) {

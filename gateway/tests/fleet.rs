@@ -209,3 +209,26 @@ async fn a_link_that_is_cut_in_the_middle_of_the_run_opens_one_node_only() {
     assert!(!is_out(&fleet.nodes[1]).await);
     assert!(is_in(&fleet.nodes[2]).await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f42_a_restarted_node_goes_on_with_what_the_fleet_had_out_and_lets_go_of_what_it_no_longer_has()
+ {
+    let mut fleet = Fleet::start(plan("6s")).await;
+    fleet.convict(&[0, 1]).await;
+    until("the third follows", async || is_out(&fleet.nodes[2]).await).await;
+    let before = fleet.third_wrote();
+    until("the third keeps it", async || fleet.third_wrote() != before).await;
+    fleet.nodes.remove(2).kill();
+
+    let third = fleet.restart_third();
+    let view = third.explain(B).await;
+    assert_eq!((&view["local"]["held"], &view["in_rotation"]), (&json!(true), &json!(false)));
+    third.kill();
+
+    fleet.b.set(Behaviour::default());
+    for node in &fleet.nodes {
+        until("b is back", async || is_in(node).await).await;
+    }
+    let third = fleet.restart_third();
+    until("the third lets go", async || is_in(&third).await).await;
+}

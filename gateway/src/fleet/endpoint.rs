@@ -176,6 +176,11 @@ impl Endpoint {
         });
     }
 
+    /// Whether the fleet has it out.
+    pub fn is_held(&self) -> bool {
+        self.lock().breaker.is_held()
+    }
+
     /// How long it makes its clients wait, to be compared with its siblings.
     pub fn sample(&self, now: Duration) -> Option<Sample> {
         self.lock().breaker.sample(now)
@@ -251,7 +256,8 @@ impl Endpoint {
             guarded.opened = match (transition.to, transition.rung) {
                 // On the ramp it serves again: nothing is held against it any more.
                 (State::Closed, _) | (State::HalfOpen, Some(Rung::Ramp)) => None,
-                (State::Open | State::HalfOpen, _) => opened.or_else(|| Some(opening(transition))),
+                (State::HalfOpen, _) => opened,
+                (State::Open, _) => opened.or_else(|| Some(opening(transition))),
             };
         }
         let weight = (guarded.breaker.share(now) * f64::from(WEIGHT_FULL)) as u8;

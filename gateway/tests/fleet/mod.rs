@@ -23,7 +23,8 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Gateway>,
     pub(crate) a: Mock,
     pub(crate) b: Mock,
-    _directory: tempfile::TempDir,
+    yamls: Vec<String>,
+    directory: tempfile::TempDir,
 }
 
 pub(crate) const B: &str = "m/b";
@@ -36,14 +37,15 @@ impl Fleet {
         gossip::certs::throw_away(directory.path(), &names).unwrap();
         let (a_address, a) = process::mock("a").await;
         let (b_address, b) = process::mock("b").await;
-        let mut nodes: Vec<Gateway> = Vec::new();
+        let (mut nodes, mut yamls): (Vec<Gateway>, Vec<String>) = (Vec::new(), Vec::new());
         for (index, name) in names.into_iter().enumerate() {
             let seed = nodes.first().and_then(|node| node.gossip);
             let b_seen = (plan.b_for)(index, b_address);
             let yaml = configuration(directory.path(), name, seed, &[a_address, b_seen], plan.base);
             nodes.push(Gateway::serve(directory.path(), name, &yaml));
+            yamls.push(yaml);
         }
-        let fleet = Self { nodes, a, b, _directory: directory };
+        let fleet = Self { nodes, a, b, yamls, directory };
         fleet.form().await;
         fleet
     }
@@ -80,6 +82,16 @@ impl Fleet {
             () = until("the fleet takes b out", is_out) => {}
             () = traffic => {}
         }
+    }
+
+    /// Starts the third node again, as it was.
+    pub(crate) fn restart_third(&self) -> Gateway {
+        Gateway::serve(self.directory.path(), "gw-3", &self.yamls[2])
+    }
+
+    /// When the third node last wrote its state file.
+    pub(crate) fn third_wrote(&self) -> Option<std::time::SystemTime> {
+        std::fs::metadata(self.directory.path().join("gw-3.state")).ok()?.modified().ok()
     }
 
     /// The node that leads the recovery of `b`, by its own and everybody's account.
@@ -127,6 +139,7 @@ fn configuration(
         "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
 admin: {{ listen: 127.0.0.1:0 }}
 log: {{ format: json, level: info }}
+state: {{ file: {directory}/{node}.state, every: 1s }}
 cluster:
   id: test
   node_id: {node}

@@ -106,6 +106,11 @@ impl Council {
         self.electorate.has_quorum()
     }
 
+    /// Whether the fleet has an endpoint out.
+    pub fn is_open(&self, key: &EndpointKey) -> bool {
+        self.circuits.get(key).is_some_and(|circuit| circuit.opening.is_some())
+    }
+
     /// The members, in the order of their names.
     pub fn members(&self, now: Duration) -> Vec<MemberView> {
         let mut views: Vec<MemberView> = self
