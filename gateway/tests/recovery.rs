@@ -152,6 +152,25 @@ async fn u32_f09_forty_requests_slow_at_once_are_one_piece_of_evidence() {
 }
 
 #[tokio::test]
+async fn a_stream_that_falls_below_its_pace_is_slow_while_it_still_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, mock) = process::mock("a").await;
+    let crawling = Behaviour { interval_ms: Some(500), tokens: 60, ..Behaviour::default() };
+    mock.set(crawling);
+    let pace = "circuit_breaker: { slow: { min_tokens_per_second: 20 } }";
+    let gateway = serve(directory.path(), &[("a", address)], pace);
+    let clients = gateway.clients;
+    let stream = tokio::spawn(async move {
+        let body = process::chat_body(true);
+        process::call(clients, hyper::Method::POST, process::CHAT, &[], &body).await
+    });
+    until("slow evidence", async || gateway.explain("m/a").await["evidence"]["slow_pieces"] == 1)
+        .await;
+    assert_eq!(mock.counts().in_flight, 1, "the stream still runs");
+    stream.abort();
+}
+
+#[tokio::test]
 async fn an_endpoint_much_slower_than_its_siblings_is_taken_out() {
     let directory = tempfile::tempdir().unwrap();
     let (mut endpoints, mut mocks) = (Vec::new(), Vec::new());
