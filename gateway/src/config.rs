@@ -25,6 +25,8 @@ mod section;
 #[cfg(test)]
 mod tests;
 
+use crate::fnv;
+
 pub use address::is_metadata_address;
 pub use error::ConfigError;
 
@@ -135,8 +137,6 @@ impl Config {
     /// not change them.
     #[must_use]
     pub fn hash(&self) -> String {
-        // FNV-1a, 64 bit (Fowler, Noll, Vo): a fingerprint to compare nodes by, no protection.
-        let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
         let text = self.effective_yaml();
         let mut is_shared = false;
         let shared = text.lines().filter(|line| {
@@ -145,10 +145,7 @@ impl Config {
             }
             is_shared
         });
-        for byte in shared.flat_map(str::bytes) {
-            digest = (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        format!("{digest:016x}")
+        format!("{:016x}", fnv::digest(shared.flat_map(str::bytes)))
     }
 }
 

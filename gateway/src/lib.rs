@@ -13,6 +13,7 @@ pub mod config;
 pub mod demo;
 pub mod error;
 pub mod fleet;
+mod fnv;
 pub mod health;
 pub mod history;
 pub mod keep;

@@ -11,6 +11,7 @@ use std::io;
 
 use super::wire::WireFile;
 use super::{Saved, SnapshotError};
+use crate::fnv;
 
 /// What a snapshot begins with.
 const MAGIC: [u8; 3] = *b"QGS";
@@ -111,11 +112,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(u64, Vec<Saved>), Unfit> {
     }
 }
 
-/// FNV-1a of 64 bits (Fowler, Noll, Vo; RFC 9923). Each step is invertible, so that one byte that
-/// differs always shows. It guards against a failing disk and not against an attacker, who could
-/// write a whole snapshot as well.
+/// It guards against a failing disk and not against an attacker, who could write a whole snapshot as
+/// well.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    bytes.iter().fold(OFFSET_BASIS, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME))
+    fnv::digest(bytes.iter().copied())
 }
