@@ -42,13 +42,19 @@ pub struct Pool {
 impl Pool {
     /// Opens the endpoints that are much slower than their siblings, where the rule asks for it.
     fn compare(&self, now: Duration) {
-        let mut multiples = self.endpoints.iter().filter_map(|one| one.config.rule.slow.relative);
-        let Some(least) = multiples.by_ref().reduce(f64::min) else { return };
+        let multiple_of = |one: &Endpoint| one.config.rule.slow.relative;
+        let mut multiples: Vec<f64> =
+            self.endpoints.iter().filter_map(|one| multiple_of(one)).collect();
+        if multiples.is_empty() {
+            return;
+        }
+        multiples.sort_by(f64::total_cmp);
+        multiples.dedup();
         let samples: Vec<_> = self.endpoints.iter().map(|one| one.sample(now)).collect();
-        for index in breaker::relative::outliers(&samples, least) {
-            let Some(endpoint) = self.endpoints.get(index) else { continue };
-            let own = endpoint.config.rule.slow.relative;
-            if own.is_some_and(|own| breaker::relative::outliers(&samples, own).contains(&index)) {
+        for multiple in multiples {
+            let outliers = breaker::relative::outliers(&samples, multiple).into_iter();
+            let slow = outliers.filter_map(|index| self.endpoints.get(index));
+            for endpoint in slow.filter(|one| multiple_of(one) == Some(multiple)) {
                 endpoint.convict_relative(now);
             }
         }
