@@ -158,15 +158,6 @@ impl App {
         let _ = self.admin_task.await;
     }
 
-    /// Ends at once, without a word: as a crash would look to the others.
-    pub async fn abort(self) {
-        for task in self.tasks.iter().chain([&self.checks]) {
-            task.abort();
-        }
-        self.server.drain(Duration::ZERO).await;
-        self.admin_task.abort();
-    }
-
     async fn leave(&mut self) {
         self.checks.abort();
         self.seat.stand(Standing::Left);

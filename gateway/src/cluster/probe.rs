@@ -42,12 +42,12 @@ pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
 /// those on the canary rung that no small request has tried for as long as their first cool-down.
 pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
     for (pool, endpoint) in seat.parts.fleet.endpoints() {
-        let view = endpoint.view(now);
-        let pause = match view.rung {
+        let pause = match endpoint.rung() {
             Some(Rung::Probe) => PROBE_PAUSE,
             Some(Rung::Canary) => endpoint.config.rule.open.base,
             Some(Rung::Ramp) | None => continue,
         };
+        let view = endpoint.view(now);
         let is_due = !view.held
             && view.half_open_in_flight == 0
             && view.half_open_idle.is_some_and(|idle| idle >= pause);

@@ -1,7 +1,7 @@
 //! The demo's stage: three gateways and four mock endpoints on loopback, in this process.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use breaker::State;
@@ -211,10 +211,6 @@ fn throw_away_directory() -> Result<PathBuf, String> {
     let name = format!("quorumgate-demo-{}-{:08x}", std::process::id(), fastrand::u32(..));
     let path = std::env::temp_dir().join(name);
     let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-    made.map_err(|error| format!("{}: {error}", shown(&path)))?;
+    made.map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(path)
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -159,6 +159,11 @@ impl Endpoint {
         self.lock().breaker.view(now)
     }
 
+    /// How far half-open has come; `None` in the other states. Cheaper than a whole view.
+    pub fn rung(&self) -> Option<Rung> {
+        self.lock().breaker.rung()
+    }
+
     /// What this node states about the endpoint: its own opening, never an imposed one, and nothing
     /// while the breaker is only a shadow.
     pub fn local_opening(&self) -> Option<LocalOpening> {
@@ -295,11 +300,6 @@ impl Admission {
     /// The endpoint.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
-    }
-
-    /// When it was given.
-    pub fn since(&self) -> Duration {
-        self.since
     }
 
     /// Whether it was said that the request is slow.
