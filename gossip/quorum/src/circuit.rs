@@ -98,7 +98,9 @@ impl Circuit {
     pub fn closed(&self) -> u64 {
         let known = self.furthest.as_ref().map_or(0, |(step, _)| match step.stage {
             Stage::Closed => step.incident,
-            Stage::Waiting { .. } | Stage::Probing { .. } => step.incident.saturating_sub(1),
+            Stage::Waiting { .. } | Stage::Probing { .. } | Stage::Canary { .. } => {
+                step.incident.saturating_sub(1)
+            }
         });
         known.max(self.seen.saturating_sub(INCIDENT_GAP_MAX))
     }
@@ -158,7 +160,7 @@ impl Circuit {
                 let begun_anew = known_until.saturating_add(self.recovery.probe_timeout / 2);
                 !remaining.is_zero() && until > begun_anew
             }
-            Stage::Closed => false,
+            Stage::Canary { .. } | Stage::Closed => false,
         }
     }
 
@@ -196,7 +198,7 @@ impl Circuit {
                 opening.due = stated_at;
                 opening.probing_until = Some(stated_at.saturating_add(remaining));
             }
-            Stage::Closed => {}
+            Stage::Canary { .. } | Stage::Closed => {}
         }
     }
 
@@ -212,7 +214,7 @@ impl Circuit {
                 self.last_closed = Some((now, step.level));
                 if was_open || had_vote { Change::Closed { was_open } } else { Change::Nothing }
             }
-            Stage::Waiting { .. } | Stage::Probing { .. } => {
+            Stage::Waiting { .. } | Stage::Probing { .. } | Stage::Canary { .. } => {
                 if let Some(vote) = self.mine.as_mut().filter(|vote| vote.withdrawn.is_none()) {
                     vote.incident = vote.incident.max(step.incident);
                 }
@@ -354,6 +356,7 @@ impl Circuit {
             level: opening.level,
             stage,
             steward: me.clone(),
+            is_held: true,
             age: now.saturating_sub(opening.since),
         };
         self.furthest = Some((step, now));
@@ -363,13 +366,19 @@ impl Circuit {
     pub fn step_at(&self, now: Duration) -> Option<Step> {
         let (step, since) = self.furthest.as_ref()?;
         let passed = now.saturating_sub(*since);
-        let stage = match step.stage {
+        let stage = match &step.stage {
             Stage::Waiting { remaining } => {
                 Stage::Waiting { remaining: remaining.saturating_sub(passed) }
             }
             Stage::Probing { remaining } => {
                 Stage::Probing { remaining: remaining.saturating_sub(passed) }
             }
+            Stage::Canary { holder, turn, successes, remaining } => Stage::Canary {
+                holder: holder.clone(),
+                turn: *turn,
+                successes: *successes,
+                remaining: remaining.saturating_sub(passed),
+            },
             Stage::Closed => Stage::Closed,
         };
         Some(Step { stage, age: step.age.saturating_add(passed), ..step.clone() })
@@ -403,7 +412,9 @@ impl Stage {
     /// How long the stage has to go.
     pub fn remaining(&self) -> Duration {
         match self {
-            Self::Waiting { remaining } | Self::Probing { remaining } => *remaining,
+            Self::Waiting { remaining }
+            | Self::Probing { remaining }
+            | Self::Canary { remaining, .. } => *remaining,
             Self::Closed => Duration::ZERO,
         }
     }
@@ -413,6 +424,7 @@ impl Stage {
         match self {
             Self::Waiting { .. } => "waiting",
             Self::Probing { .. } => "probing",
+            Self::Canary { .. } => "canary",
             Self::Closed => "closed",
         }
     }
@@ -423,7 +435,8 @@ fn fence(step: &Step) -> (u64, u32, u8) {
     let stage = match step.stage {
         Stage::Waiting { .. } => 0,
         Stage::Probing { .. } => 1,
-        Stage::Closed => 2,
+        Stage::Canary { .. } => 2,
+        Stage::Closed => 3,
     };
     (step.incident, step.failures, stage)
 }

@@ -13,7 +13,7 @@ use crate::circuit::{Change, Circuit, Opening, Recovery};
 use crate::electorate::{Electorate, ElectorateRule, newest};
 use crate::statement::{
     EndpointKey, Evidence, Forced, Member, NodeId, Override, Stage, Standing, Stated, Statement,
-    Vote,
+    Vote, VoteState,
 };
 use crate::steward;
 use crate::tally::{Ballot, Tally, is_valid, tally};
@@ -287,7 +287,7 @@ impl Council {
                 && now < seen_at.saturating_add(self.rule.vote_ttl);
             is_counted.then(|| (id, vote.clone(), seen_at.saturating_sub(vote.age)))
         });
-        mine.chain(theirs).filter(|(_, vote, _)| vote.stands)
+        mine.chain(theirs).filter(|(_, vote, _)| vote.state == VoteState::Stands)
     }
 
     /// Counts the standing votes of an endpoint.
@@ -406,6 +406,7 @@ fn note(circuit: &mut Circuit, now: Duration, statement: &Statement) -> Change {
             circuit.hear_order(now, Duration::ZERO, order);
             Change::Nothing
         }
+        Statement::Window(..) => Change::Nothing,
     }
 }
 

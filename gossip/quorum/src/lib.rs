@@ -33,6 +33,6 @@ pub use council::{Council, CouncilRule, Decision, LocalOpening, ProbeResult};
 pub use electorate::{Electorate, ElectorateRule};
 pub use statement::{
     Basis, Card, EndpointKey, Evidence, Forced, Heard, Member, NodeId, Override, Stage, Standing,
-    Stated, Statement, Step, Vote,
+    Stated, Statement, Step, Vote, VoteState, Window,
 };
 pub use tally::{Ballot, Tally, tally};

@@ -9,6 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The most pieces of slow evidence in a [`Window`]: as many as a breaker keeps.
+pub const SLOW_PIECES_MAX: usize = 16;
+
 /// The name of a gateway node, unique in its fleet; also the name in its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Arc<str>);
@@ -70,6 +73,41 @@ pub struct Evidence {
     pub slow_pieces: u32,
 }
 
+/// Whether a vote is to be counted, in the words of its voter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoteState {
+    /// It is.
+    Stands,
+    /// It was taken back; that is stated for a while, since a mere absence is not noticed
+    /// everywhere.
+    Withdrawn,
+    /// The voter suspects itself: it shows what it sees and does not vote.
+    Abstains,
+    /// The voter's breaker is only a shadow: it shows what it would vote.
+    Shadow,
+}
+
+/// What a member with traffic to a suspected endpoint has seen in its window.
+///
+/// Published while any member suspects the endpoint, so that what no single node could convict by
+/// is judged together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Requests settled: successes, faults and slow ones.
+    pub requests: u32,
+    /// Weighted faults among them, in thousandths.
+    pub faults_milli: u32,
+    /// Successes among them.
+    pub successes: u32,
+    /// How long before the stating each piece of slow evidence was seen, newest first; at most
+    /// [`SLOW_PIECES_MAX`].
+    pub slow: Vec<Duration>,
+    /// How long before the stating the last success came, if one came in the window.
+    pub last_success: Option<Duration>,
+    /// Whether clients of late asked for the model with prompts small enough for the canary slot.
+    pub has_small: bool,
+}
+
 /// One node's statement that an endpoint is bad (or no longer is).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vote {
@@ -77,9 +115,8 @@ pub struct Vote {
     pub incident: u64,
     /// What it rests on.
     pub basis: Basis,
-    /// Whether it stands; a withdrawn vote is stated for a while, since a mere absence is not
-    /// noticed everywhere.
-    pub stands: bool,
+    /// Whether it is to be counted.
+    pub state: VoteState,
     /// Why the breaker opened, in a few words (at most 64 bytes are carried).
     pub reason: String,
     /// What the voter saw.
@@ -89,7 +126,7 @@ pub struct Vote {
 }
 
 /// How far the recovery of an incident has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The cool-down has this long to go.
     Waiting {
@@ -101,12 +138,24 @@ pub enum Stage {
         /// Time to go.
         remaining: Duration,
     },
+    /// The probe has passed, and one member at a time may send small requests.
+    Canary {
+        /// The member that holds the fleet's one slot.
+        holder: NodeId,
+        /// How many times the slot has been handed on in this stage.
+        turn: u32,
+        /// Successes in a row so far.
+        successes: u32,
+        /// Time to go until the slot is handed on.
+        remaining: Duration,
+    },
     /// The incident is over.
     Closed,
 }
 
-/// A step of recovery. Steps are ordered by (incident, failures, stage): a later failed probe
-/// outranks an earlier success, and nothing else outranks a closing within its incident.
+/// A step of recovery. Steps are ordered by (incident, failures, stage, turn, successes): a later
+/// failed probe outranks an earlier success, and nothing else outranks a closing within its
+/// incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The incident.
@@ -121,6 +170,9 @@ pub struct Step {
     pub steward: NodeId,
     /// How long before the stating the fleet opened the endpoint.
     pub age: Duration,
+    /// Whether the writer itself has the endpoint out by the fleet's verdict: a majority of such
+    /// words lets a node join an opening whose votes are gone.
+    pub is_held: bool,
 }
 
 /// What an operator asked for.
@@ -158,6 +210,8 @@ pub enum Statement {
     Step(EndpointKey, Step),
     /// The newest override it knows.
     Override(EndpointKey, Override),
+    /// What it has seen of late.
+    Window(EndpointKey, Window),
 }
 
 /// A statement on its way out.
@@ -200,6 +254,8 @@ pub struct Card {
     pub config_hash: String,
     /// How it takes part.
     pub standing: Standing,
+    /// Whether it suspects itself.
+    pub is_suspect: bool,
 }
 
 /// A member as the carrier sees it.
@@ -215,6 +271,9 @@ pub struct Member {
     pub is_live: bool,
     /// What it says of itself, once known.
     pub card: Option<Card>,
+    /// Grows while the member goes on standing by what it states; 0 before the first. All that it
+    /// had stated when it raised the number is known to whoever knows the number.
+    pub pulse: u64,
     /// What it states.
     pub heard: Vec<Heard>,
 }
@@ -223,9 +282,10 @@ impl Statement {
     /// The endpoint it is about.
     pub fn endpoint(&self) -> &EndpointKey {
         match self {
-            Self::Vote(endpoint, _) | Self::Step(endpoint, _) | Self::Override(endpoint, _) => {
-                endpoint
-            }
+            Self::Vote(endpoint, _)
+            | Self::Step(endpoint, _)
+            | Self::Override(endpoint, _)
+            | Self::Window(endpoint, _) => endpoint,
         }
     }
 }
@@ -248,6 +308,18 @@ impl Standing {
             Self::Serving => "live",
             Self::Draining => "draining",
             Self::Left => "left",
+        }
+    }
+}
+
+impl VoteState {
+    /// The word used in the admin API and the logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stands => "stands",
+            Self::Withdrawn => "withdrawn",
+            Self::Abstains => "abstains",
+            Self::Shadow => "shadow",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::circuit::Circuit;
 use crate::council::Council;
 use crate::electorate::Presence;
-use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote};
+use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote, VoteState};
 use crate::steward;
 use crate::tally::{Tally, is_valid, quorum_of};
 
@@ -183,7 +183,7 @@ impl Council {
 }
 
 fn weigh(vote: &Vote, closed: u64) -> Weight {
-    if !vote.stands {
+    if vote.state != VoteState::Stands {
         Weight::Withdrawn
     } else if !is_valid(vote.incident, closed) {
         Weight::IncidentClosed

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::statement::{EndpointKey, Heard, Stage, Stated, Statement, Vote};
+use crate::statement::{EndpointKey, Heard, Stage, Stated, Statement, Vote, VoteState};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
 /// largest fleet that gossip is sized for.
@@ -21,6 +21,7 @@ enum Kind {
     Vote,
     Step,
     Override,
+    Window,
 }
 
 /// What one member has stated, in its greatest generation.
@@ -57,7 +58,7 @@ impl Voice {
         let (heard, seen_at) = self.heard.get(&(Kind::Vote, endpoint.clone()))?;
         match &heard.statement {
             Statement::Vote(_, vote) => Some((vote, *seen_at)),
-            Statement::Step(..) | Statement::Override(..) => None,
+            Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => None,
         }
     }
 
@@ -109,6 +110,7 @@ fn key(statement: &Statement) -> Key {
         Statement::Vote(..) => Kind::Vote,
         Statement::Step(..) => Kind::Step,
         Statement::Override(..) => Kind::Override,
+        Statement::Window(..) => Kind::Window,
     };
     (kind, statement.endpoint().clone())
 }
@@ -117,7 +119,8 @@ fn key(statement: &Statement) -> Key {
 /// standing vote besides lapses without.
 fn is_running(statement: &Statement) -> bool {
     match statement {
-        Statement::Vote(_, vote) => vote.stands,
+        Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
+        Statement::Window(..) => true,
         Statement::Step(_, step) => step.stage != Stage::Closed,
         Statement::Override(_, order) => order.remaining.is_some_and(|left| !left.is_zero()),
     }
@@ -127,7 +130,7 @@ fn is_running(statement: &Statement) -> bool {
 fn is_news(old: &Statement, new: &Statement) -> bool {
     match (old, new) {
         (Statement::Vote(_, old), Statement::Vote(_, new)) => {
-            (old.incident, old.basis, old.stands) != (new.incident, new.basis, new.stands)
+            (old.incident, old.basis, old.state) != (new.incident, new.basis, new.state)
         }
         (Statement::Step(_, old), Statement::Step(_, new)) => {
             (old.incident, old.failures, old.stage.as_str(), &old.steward)
@@ -136,6 +139,15 @@ fn is_news(old: &Statement, new: &Statement) -> bool {
         (Statement::Override(_, old), Statement::Override(_, new)) => {
             (old.stamp, &old.author) != (new.stamp, &new.author)
         }
-        (Statement::Vote(..) | Statement::Step(..) | Statement::Override(..), _) => true,
+        (Statement::Window(_, old), Statement::Window(_, new)) => {
+            new.faults_milli > old.faults_milli || new.slow.len() > old.slow.len()
+        }
+        (
+            Statement::Vote(..)
+            | Statement::Step(..)
+            | Statement::Override(..)
+            | Statement::Window(..),
+            _,
+        ) => true,
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::circuit::Circuit;
-use crate::statement::{Basis, Evidence, Vote};
+use crate::statement::{Basis, Evidence, Vote, VoteState};
 
 /// How long a withdrawn vote is stated as withdrawn: longer than gossip needs to reach everyone.
 const WITHDRAWAL_STATED: Duration = Duration::from_secs(60);
@@ -69,7 +69,10 @@ impl Circuit {
         Some(Vote {
             incident: vote.incident,
             basis: Basis::FirstHand,
-            stands: vote.withdrawn.is_none(),
+            state: match vote.withdrawn {
+                None => VoteState::Stands,
+                Some(_) => VoteState::Withdrawn,
+            },
             reason: vote.reason.clone(),
             evidence: vote.evidence,
             age: now.saturating_sub(vote.since),
