@@ -9,6 +9,7 @@ mod endpoint;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorum::EndpointKey;
@@ -37,9 +38,31 @@ pub struct Pool {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What is counted per pool.
     pub meters: PoolMeters,
+    /// The longest prompt that any of its endpoints takes for small, in tokens.
+    small_tokens_max: u64,
+    /// When a small request last asked, in milliseconds; 0: never.
+    small_asked_ms: AtomicU64,
 }
 
+/// Small requests that asked within this are a sign that more will.
+const SMALL_ASKED_WITHIN: Duration = Duration::from_secs(10);
+
 impl Pool {
+    /// Notes that a request of about `prompt_tokens` asks.
+    fn note_small(&self, now: Duration, prompt_tokens: u64) {
+        if prompt_tokens <= self.small_tokens_max {
+            let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            self.small_asked_ms.store(now.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether requests small enough for a canary have asked of late.
+    pub fn has_small(&self, now: Duration) -> bool {
+        let asked = self.small_asked_ms.load(Ordering::Relaxed);
+        let since = now.saturating_sub(Duration::from_millis(asked));
+        asked > 0 && since < SMALL_ASKED_WITHIN
+    }
+
     /// Opens the endpoints that are much slower than their siblings, where the rule asks for it.
     fn compare(&self, now: Duration) {
         let multiple_of = |one: &Endpoint| one.config.rule.slow.relative;
@@ -92,6 +115,13 @@ impl Fleet {
                 capacity_status_codes: pool.capacity_status_codes.clone(),
                 endpoints,
                 meters: meters.pool(&pool.name),
+                small_tokens_max: pool
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| endpoint.rule.half_open.max_prompt_tokens)
+                    .max()
+                    .unwrap_or(0),
+                small_asked_ms: AtomicU64::new(0),
             }));
         }
         fleet

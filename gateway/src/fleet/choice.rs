@@ -78,6 +78,7 @@ impl Pool {
         tried: &Tried,
     ) -> Result<Chosen, Unavailable> {
         let errand = Errand::Request { prompt_tokens };
+        self.note_small(now, prompt_tokens);
         let drawn = self.draw(now, errand, tried).or_else(|| self.walk(now, errand, tried));
         if let Some(admission) = drawn {
             return Ok(Chosen { admission, is_degraded: false });

@@ -12,7 +12,7 @@ use breaker::{
     Breaker, Errand, Mode, Outcome, Permit, Refusal, Rung, Sample, SlowKind, Snapshot, State,
     Timing, Transition, View,
 };
-use quorum::{EndpointKey, Evidence, Forced, LocalOpening};
+use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
 use crate::config;
 use crate::metrics::{EndpointMeters, Meters};
@@ -164,12 +164,30 @@ impl Endpoint {
         self.lock().breaker.rung()
     }
 
-    /// What this node states about the endpoint: its own opening, never an imposed one, and nothing
-    /// while the breaker is only a shadow.
-    pub fn local_opening(&self) -> Option<LocalOpening> {
-        match self.config.rule.mode {
-            Mode::Enforce => self.lock().opened.clone(),
-            Mode::Shadow | Mode::Off => None,
+    /// Holds the fleet's canary slot: admits the few small requests that its breaker allows, with
+    /// `successes` of earlier holders counted.
+    pub fn lend(&self, now: Duration, successes: u32) {
+        self.change(now, |breaker| ((), breaker.lend(now, successes)));
+    }
+
+    /// What this node states about the endpoint: its own opening, never an imposed one, and what it
+    /// has seen of late. `has_small` says whether small requests ask for the pool.
+    pub fn local(&self, now: Duration, has_small: bool) -> Local {
+        let guarded = self.lock();
+        let seen = guarded.breaker.evidence(now);
+        let window = Window {
+            requests: seen.requests,
+            faults_milli: u32::try_from(seen.fault_millionths / 1_000).unwrap_or(u32::MAX),
+            successes: seen.successes,
+            slow: seen.slow().collect(),
+            last_success: seen.last_success,
+            has_small,
+        };
+        let is_heard = self.config.rule.mode != Mode::Off;
+        Local {
+            opening: guarded.opened.clone().filter(|_| is_heard),
+            window: if self.config.rule.mode == Mode::Enforce { window } else { Window::default() },
+            is_shadow: self.config.rule.mode == Mode::Shadow,
         }
     }
 
