@@ -41,6 +41,27 @@ pub struct Recovery {
     pub reset_after: Duration,
     /// How long the steward's probe may take; the next in rank waits as long before it steps in.
     pub probe_timeout: Duration,
+    /// By which way it comes back.
+    pub way: Way,
+}
+
+/// By which way an endpoint comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Rung by rung, led by the steward.
+    Ladder {
+        /// Whether the steward sends a probe first.
+        probe: bool,
+        /// How many small requests must succeed in a row thereafter; 0: none.
+        canaries: u32,
+        /// How long a holder of the canary slot may be without small requests.
+        turn: Duration,
+    },
+    /// Straight back in for everyone at the same time.
+    Lazy {
+        /// How long after the opening.
+        ttl: Duration,
+    },
 }
 
 /// The cluster's opening of an endpoint.

@@ -8,84 +8,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+mod told;
+
 pub use crate::circuit::ProbeResult;
-use crate::circuit::{Change, Circuit, Opening, Recovery};
-use crate::electorate::{Electorate, ElectorateRule, newest};
+pub use told::{
+    CanaryFence, CanaryWord, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening,
+};
+
+use crate::circuit::{Change, Circuit};
+use crate::electorate::{Electorate, newest};
 use crate::statement::{
-    EndpointKey, Evidence, Forced, Member, NodeId, Override, Stage, Standing, Stated, Statement,
-    Vote, VoteState,
+    EndpointKey, Forced, Member, NodeId, Override, Said, Stage, Standing, Statement, Vote,
+    VoteState,
 };
 use crate::steward;
 use crate::tally::{Ballot, Tally, is_valid, tally};
-use crate::voice::{Said, Voice};
+use crate::voice::{Speech, Voice};
 
 /// Two steps further apart than this were a pause: the process was stopped or starved.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// The knobs of the council.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CouncilRule {
-    /// Who forms the denominator.
-    pub electorate: ElectorateRule,
-    /// How long to observe after a start or a pause.
-    pub observe: Duration,
-    /// A vote that is not renewed for this long lapses.
-    pub vote_ttl: Duration,
-    /// How often a standing vote is renewed; well below `vote_ttl`.
-    pub renew_every: Duration,
-    /// The longest that any opening stands without the steward closing it.
-    pub max_open: Duration,
-}
-
-/// What this node's own breaker says when it is open on this node's own traffic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalOpening {
-    /// Since when, on this node's clock.
-    pub since: Duration,
-    /// Why, in a few words.
-    pub reason: String,
-    /// What it saw.
-    pub evidence: Evidence,
-}
-
-/// What follows from what was heard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The fleet takes the endpoint out.
-    Opened {
-        /// Which.
-        endpoint: EndpointKey,
-        /// The opening as it stands.
-        opening: Opening,
-        /// The count that decided.
-        tally: Tally,
-        /// How many members formed the denominator.
-        electorate: usize,
-    },
-    /// The incident is over: the endpoint returns, and the breaker forgets what it held against it.
-    Closed {
-        /// Which.
-        endpoint: EndpointKey,
-        /// The incident.
-        incident: u64,
-        /// Whether the fleet had it out here, or only this node's own vote ended.
-        was_open: bool,
-    },
-    /// This node leads: it sends one probe and reports to [`Council::probed`].
-    Probe {
-        /// Which.
-        endpoint: EndpointKey,
-        /// The incident and the number of failed probes before: the fence of the answer.
-        fence: (u64, u32),
-    },
-    /// An operator's order took hold, or its time is over.
-    Forced {
-        /// Which.
-        endpoint: EndpointKey,
-        /// What holds from here on.
-        forced: Forced,
-    },
-}
 
 /// One node's council.
 #[derive(Clone, Debug)]
@@ -101,8 +42,10 @@ pub struct Council {
     last_step: Duration,
     /// What an order made of each endpoint when last looked at.
     forced: BTreeMap<EndpointKey, Forced>,
+    /// Whose votes and windows do not count here, by an operator's word.
+    pub(crate) muted: BTreeSet<NodeId>,
     pending: Vec<Decision>,
-    said: Said,
+    speech: Speech,
 }
 
 impl Council {
@@ -116,8 +59,9 @@ impl Council {
             observing_until: now.saturating_add(rule.observe),
             last_step: now,
             forced: BTreeMap::new(),
+            muted: BTreeSet::new(),
             pending: Vec::new(),
-            said: Said::default(),
+            speech: Speech::default(),
             me,
             rule,
         }
@@ -125,13 +69,21 @@ impl Council {
 
     /// Takes charge of an endpoint. Statements about others are not taken in: the set is bounded by
     /// the configuration.
-    pub fn enrol(&mut self, endpoint: EndpointKey, recovery: Recovery) {
+    pub fn enrol(&mut self, endpoint: EndpointKey, enrolment: Enrolment) {
         match self.circuits.get_mut(&endpoint) {
-            Some(circuit) => circuit.recovery = recovery,
+            Some(circuit) => circuit.recovery = enrolment.recovery,
             None => {
-                self.circuits.insert(endpoint, Circuit::new(recovery));
+                self.circuits.insert(endpoint, Circuit::new(enrolment.recovery));
             }
         }
+    }
+
+    /// Forgets an endpoint that is no longer configured, with all that was said of it. Returns
+    /// whether it was enrolled.
+    pub fn retire(&mut self, endpoint: &EndpointKey) -> bool {
+        self.stirred.remove(endpoint);
+        self.forced.remove(endpoint);
+        self.circuits.remove(endpoint).is_some()
     }
 
     /// Takes in the carrier's whole set at `now`; hearing the same set again changes nothing.
@@ -160,25 +112,52 @@ impl Council {
         self.voices.retain(|id, _| newest.contains_key(id) || electorate.generation(id).is_some());
     }
 
-    /// States what this node's own breaker says of an endpoint: `Some` while it is open on the
-    /// node's own traffic, `None` otherwise. An opening imposed by the fleet is not to be stated.
-    pub fn state(&mut self, now: Duration, endpoint: &EndpointKey, local: Option<LocalOpening>) {
-        if local.is_none() && !self.stirred.contains(endpoint) {
+    /// States what this node itself knows of an endpoint. An opening that the fleet imposed is not
+    /// to be stated, nor what the canaries of the fleet's slot met.
+    pub fn state(&mut self, now: Duration, endpoint: &EndpointKey, local: Local) {
+        if local.opening.is_none() && !self.stirred.contains(endpoint) {
             return;
         }
         let others = self.largest_standing(now, endpoint);
         let Some(circuit) = self.circuits.get_mut(endpoint) else {
             return;
         };
-        match local {
-            Some(local) => {
+        match local.opening {
+            Some(opening) => {
                 self.stirred.insert(endpoint.clone());
-                circuit.cast(local.since, &local.reason, local.evidence, others);
+                circuit.cast(opening.since, &opening.reason, opening.evidence, others);
             }
             None => {
                 circuit.withdraw(now);
             }
         }
+    }
+
+    /// Reports what the canaries of a [`Decision::Lend`] met. A word about a hold of the slot that
+    /// has been overtaken changes nothing.
+    pub fn canaried(
+        &mut self,
+        _now: Duration,
+        _endpoint: &EndpointKey,
+        _fence: CanaryFence,
+        _word: CanaryWord,
+    ) {
+    }
+
+    /// Whether this node suspects itself: it then abstains.
+    pub fn is_suspect(&self) -> bool {
+        false
+    }
+
+    /// Lets the votes and windows of a member not count on this node, or count again. Returns
+    /// whether the member is known.
+    pub fn mute(&mut self, id: &NodeId, is_muted: bool) -> bool {
+        if is_muted {
+            self.muted.insert(id.clone());
+        } else {
+            self.muted.remove(id);
+        }
+        self.electorate.generation(id).is_some()
     }
 
     /// Takes an operator's order on this node and spreads it. Returns whether the endpoint is
@@ -254,7 +233,7 @@ impl Council {
     }
 
     /// What this node states at `now`, as a whole set, if anything is new or due for renewal.
-    pub fn statements(&mut self, now: Duration) -> Option<Vec<Stated>> {
+    pub fn statements(&mut self, now: Duration) -> Option<Said> {
         let mut current = Vec::new();
         let stirred = |endpoint| self.circuits.get_key_value(endpoint);
         for (endpoint, circuit) in self.stirred.iter().filter_map(stirred) {
@@ -264,7 +243,7 @@ impl Council {
             let order = order.map(|order| Statement::Override(endpoint.clone(), order));
             current.extend([vote, step, order].into_iter().flatten());
         }
-        self.said.say(now, current, self.rule.renew_every)
+        self.speech.say(now, current, self.rule.renew_every)
     }
 
     /// The standing votes of an endpoint: each with its voter, its statement, and since when it was

@@ -10,6 +10,7 @@
 //! - [`tally`](mod@tally): a table of votes in, a verdict out.
 //! - [`circuit`]: one endpoint's incident: opening, the fence that orders steps, cool-down.
 //! - [`steward`]: which live member leads the recovery of which endpoint.
+//! - [`conviction`]: whether what all members saw together is enough.
 //! - [`council`]: the parts together, as one node holds them.
 //! - `voice`: what was heard and said: numbering, news, renewals.
 //! - [`view`]: what a person or a metric may ask of a council.
@@ -21,6 +22,7 @@
 //! - No wall clock: every duration is measured on the caller's monotonic clock.
 
 pub mod circuit;
+pub mod conviction;
 pub mod council;
 pub mod electorate;
 pub mod statement;
@@ -29,10 +31,15 @@ pub mod tally;
 pub mod view;
 mod voice;
 
-pub use council::{Council, CouncilRule, Decision, LocalOpening, ProbeResult};
+pub use circuit::{Recovery, Way};
+pub use conviction::Conviction;
+pub use council::{
+    CanaryFence, CanaryWord, Council, CouncilRule, Decision, Denominator, Enrolment, Local,
+    LocalOpening, ProbeResult,
+};
 pub use electorate::{Electorate, ElectorateRule};
 pub use statement::{
-    Basis, Card, EndpointKey, Evidence, Forced, Heard, Member, NodeId, Override, Stage, Standing,
-    Stated, Statement, Step, Vote, VoteState, Window,
+    Basis, Card, EndpointKey, Evidence, Forced, Heard, Member, NodeId, Override, PoolKey, Said,
+    Stage, Standing, Stated, Statement, Step, Vote, VoteState, Window,
 };
 pub use tally::{Ballot, Tally, tally};

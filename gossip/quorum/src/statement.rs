@@ -20,6 +20,10 @@ pub struct NodeId(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointKey(Arc<str>);
 
+/// The name of a pool of endpoints, the same on every node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolKey(Arc<str>);
+
 macro_rules! name {
     ($name:ident) => {
         impl $name {
@@ -50,6 +54,7 @@ macro_rules! name {
 
 name!(NodeId);
 name!(EndpointKey);
+name!(PoolKey);
 
 /// What a vote rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +228,15 @@ pub struct Stated {
     pub fresh: bool,
     /// What is stated.
     pub statement: Statement,
+}
+
+/// All that a node states, as a whole set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Everything that stands.
+    pub stated: Vec<Stated>,
+    /// The node's pulse, as in [`Member::pulse`]: whoever learns of it must know the set as well.
+    pub pulse: u64,
 }
 
 /// A statement as it came in.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::circuit::Circuit;
 use crate::council::Council;
 use crate::electorate::Presence;
-use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote, VoteState};
+use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote, VoteState, Window};
 use crate::steward;
 use crate::tally::{Tally, is_valid, quorum_of};
 
@@ -24,6 +24,10 @@ pub struct MemberView {
     pub standing: Standing,
     /// Of how many endpoints it is the steward.
     pub steward_of: usize,
+    /// Whether it accuses nearly everything alone, by its own word or in this node's eyes.
+    pub is_suspect: bool,
+    /// Whether its votes and windows do not count on this node, by an operator's word.
+    pub is_muted: bool,
 }
 
 /// A vote as the council weighs it.
@@ -52,6 +56,20 @@ pub enum Weight {
     VoterLost,
     /// It is for an incident that is over.
     IncidentClosed,
+    /// Its voter suspects itself.
+    Abstains,
+    /// Its voter's breaker only pretends.
+    Shadow,
+    /// This node suspects its voter.
+    Suspect,
+    /// An operator muted its voter here.
+    Muted,
+    /// Its voter changed its mind too often.
+    Flapping,
+    /// It is seconded, and fewer than two live members saw anything themselves.
+    NoWitness,
+    /// Only observers count, and its voter has no traffic to the endpoint.
+    NotObserver,
 }
 
 /// All that the council knows of an endpoint.
@@ -83,6 +101,12 @@ pub struct EndpointView {
     pub electorate: usize,
     /// Every vote known, counting or not.
     pub votes: Vec<VoteView>,
+    /// Who holds the canary slot, how many times it was handed on, and the successes so far.
+    pub canary: Option<(NodeId, u32, u32)>,
+    /// How many live members saw bad evidence themselves.
+    pub witnesses: usize,
+    /// The windows that stand, each with its writer and how long ago it was stated.
+    pub windows: Vec<(NodeId, Window, Duration)>,
 }
 
 impl Council {
@@ -123,6 +147,8 @@ impl Council {
                 presence,
                 standing,
                 steward_of: 0,
+                is_suspect: false,
+                is_muted: self.muted.contains(id),
             })
             .collect();
         for endpoint in self.circuits.keys() {
@@ -153,6 +179,9 @@ impl Council {
             tally: self.count(now, key),
             electorate: self.electorate.size(),
             votes: self.votes(now, key, circuit),
+            canary: None,
+            witnesses: 0,
+            windows: Vec::new(),
         })
     }
 
@@ -183,12 +212,12 @@ impl Council {
 }
 
 fn weigh(vote: &Vote, closed: u64) -> Weight {
-    if vote.state != VoteState::Stands {
-        Weight::Withdrawn
-    } else if !is_valid(vote.incident, closed) {
-        Weight::IncidentClosed
-    } else {
-        Weight::Counts
+    match vote.state {
+        VoteState::Withdrawn => Weight::Withdrawn,
+        VoteState::Abstains => Weight::Abstains,
+        VoteState::Shadow => Weight::Shadow,
+        VoteState::Stands if !is_valid(vote.incident, closed) => Weight::IncidentClosed,
+        VoteState::Stands => Weight::Counts,
     }
 }
 
@@ -201,6 +230,13 @@ impl Weight {
             Self::Lapsed => "lapsed",
             Self::VoterLost => "voter_lost",
             Self::IncidentClosed => "incident_closed",
+            Self::Abstains => "abstains",
+            Self::Shadow => "shadow",
+            Self::Suspect => "suspect",
+            Self::Muted => "muted",
+            Self::Flapping => "flapping",
+            Self::NoWitness => "no_witness",
+            Self::NotObserver => "not_observer",
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::statement::{EndpointKey, Heard, Stage, Stated, Statement, Vote, VoteState};
+use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, Vote, VoteState};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
 /// largest fleet that gossip is sized for.
@@ -70,12 +70,13 @@ impl Voice {
 
 /// What this node has said.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Speech {
     seq: u64,
+    pulse: u64,
     last: BTreeMap<Key, (Stated, Duration)>,
 }
 
-impl Said {
+impl Speech {
     /// Says `current` at `now`, as a whole set. Returns the set if anything in it is news, is due
     /// for renewal, or has gone.
     pub(crate) fn say(
@@ -83,7 +84,7 @@ impl Said {
         now: Duration,
         current: Vec<Statement>,
         renew_every: Duration,
-    ) -> Option<Vec<Stated>> {
+    ) -> Option<Said> {
         let mut has_changed = self.last.len() != current.len();
         let mut last = BTreeMap::new();
         for statement in current {
@@ -101,7 +102,11 @@ impl Said {
             last.insert(key, said);
         }
         self.last = last;
-        has_changed.then(|| self.last.values().map(|(stated, _)| stated.clone()).collect())
+        has_changed.then(|| {
+            self.pulse += 1;
+            let stated = self.last.values().map(|(stated, _)| stated.clone()).collect();
+            Said { stated, pulse: self.pulse }
+        })
     }
 }
 
