@@ -105,6 +105,7 @@ impl App {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config_hash: config.hash(),
             standing: Standing::Serving,
+            is_suspect: false,
         };
         let parts = Parts {
             fleet: Arc::clone(&fleet),

@@ -281,6 +281,7 @@ fn rule_of(cluster: Option<&config::Cluster>) -> CouncilRule {
         observe: Duration::ZERO,
         of: Denominator::Members,
         max_open_share_milli: 1_000,
+        suspect_unready: false,
     };
     let quorum = cluster.map_or(&alone, |cluster| &cluster.quorum);
     let interval = cluster.map_or(Duration::from_secs(1), |cluster| cluster.gossip_interval);

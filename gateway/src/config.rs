@@ -16,6 +16,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quorum::Denominator;
+
 mod address;
 mod check;
 mod error;
@@ -260,6 +262,13 @@ pub struct QuorumConfig {
     pub max_open: Duration,
     /// How long a node only watches after a start or a pause; 3 s by default.
     pub observe: Duration,
+    /// Who forms the denominator; all members by default.
+    pub of: Denominator,
+    /// The largest share of a pool that votes may have out at once, in thousandths, 1 to 1,000;
+    /// 1,000 by default. At least one endpoint may always be out.
+    pub max_open_share_milli: u32,
+    /// Whether a node that suspects itself says that it is not ready; not by default.
+    pub suspect_unready: bool,
 }
 
 /// Where the state of the circuits is kept, so that a restart does not forget what is sick. It is

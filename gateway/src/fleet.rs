@@ -47,12 +47,19 @@ pub struct Pool {
 /// Small requests that asked within this are a sign that more will.
 const SMALL_ASKED_WITHIN: Duration = Duration::from_secs(10);
 
+/// How often that is noted.
+const SMALL_NOTED_EVERY_MS: u64 = 1_000;
+
 impl Pool {
     /// Notes that a request of about `prompt_tokens` asks.
     fn note_small(&self, now: Duration, prompt_tokens: u64) {
         if prompt_tokens <= self.small_tokens_max {
             let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            self.small_asked_ms.store(now.max(1), Ordering::Relaxed);
+            // Written once a second at most, so that the cores do not take the line from each other.
+            let known = self.small_asked_ms.load(Ordering::Relaxed);
+            if known == 0 || now > known.saturating_add(SMALL_NOTED_EVERY_MS) {
+                self.small_asked_ms.store(now.max(1), Ordering::Relaxed);
+            }
         }
     }
 

@@ -44,6 +44,8 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
     for (pool, endpoint) in seat.parts.fleet.endpoints() {
         let pause = match endpoint.rung() {
             Some(Rung::Probe) => PROBE_PAUSE,
+            // Where nobody asks with a small request there is no use in waiting for one.
+            Some(Rung::Canary) if !pool.has_small(now) => PROBE_PAUSE,
             Some(Rung::Canary) => endpoint.config.rule.open.base,
             Some(Rung::Ramp) | None => continue,
         };

@@ -313,6 +313,9 @@ section! {
         member_grace: Scalar,
         max_open: Scalar,
         observe: Scalar,
+        of: Scalar,
+        max_open_share: Scalar,
+        suspect_unready: Scalar,
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use breaker::{Mode, P95Rule, Recovery, Rule, SlowRule};
+use quorum::Denominator;
 
 use super::{
     AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
@@ -144,6 +145,12 @@ fn cluster(cluster: &Cluster) -> ClusterSection {
             member_grace: duration(cluster.quorum.member_grace),
             max_open: duration(cluster.quorum.max_open),
             observe: duration(cluster.quorum.observe),
+            of: text(match cluster.quorum.of {
+                Denominator::Members => "members",
+                Denominator::Observers => "observers",
+            }),
+            suspect_unready: number(cluster.quorum.suspect_unready),
+            max_open_share: number(f64::from(cluster.quorum.max_open_share_milli) / 1_000.0),
         }),
     }
 }
