@@ -26,7 +26,7 @@ use crate::process::{call, until};
 const TWO_INTERVALS: Duration = Duration::from_secs(2);
 
 fn plan(base: &str) -> Plan<'_> {
-    Plan { b_for: &|_, address| address, base }
+    Plan::new(base)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +61,7 @@ async fn f18_one_gateway_with_a_broken_link_flips_nothing() {
     let near = nothing.local_addr().unwrap();
     drop(nothing);
     let b_for = |index: usize, address| if index == 0 { near } else { address };
-    let fleet = Fleet::start(Plan { b_for: &b_for, base: "60s" }).await;
+    let fleet = Fleet::start(Plan { b_for: &b_for, ..plan("60s") }).await;
 
     until("the first node's own breaker opens", async || {
         assert_eq!(fleet.nodes[0].chat().await, StatusCode::OK, "the other endpoint serves");
@@ -195,7 +195,7 @@ async fn a_link_that_is_cut_in_the_middle_of_the_run_opens_one_node_only() {
     let link: &Link = link.get_or_init(|| Link::to(b_address)).await;
     let near = link.address;
     let b_for = |index: usize, _| if index == 0 { near } else { b_address };
-    let fleet = Fleet::start(Plan { b_for: &b_for, base: "60s" }).await;
+    let fleet = Fleet::start(Plan { b_for: &b_for, ..plan("60s") }).await;
     for _ in 0..20 {
         assert_eq!(fleet.nodes[0].chat().await, StatusCode::OK);
     }

@@ -56,6 +56,8 @@ struct Guarded {
     breaker: Breaker,
     /// What this node saw when its breaker last opened on its own traffic; `None` while closed.
     opened: Option<LocalOpening>,
+    /// Whether this node holds the fleet's canary slot.
+    is_lent: bool,
 }
 
 impl Endpoint {
@@ -73,7 +75,7 @@ impl Endpoint {
             key,
             index,
             config: config.clone(),
-            guarded: Mutex::new(Guarded { breaker, opened: None }),
+            guarded: Mutex::new(Guarded { breaker, opened: None, is_lent: false }),
             weight: AtomicU8::new(WEIGHT_FULL),
             forced: AtomicU8::new(code_of(Forced::Auto)),
             in_flight: AtomicU32::new(0),
@@ -106,14 +108,13 @@ impl Endpoint {
 
     /// Follows the cluster's verdict: takes the endpoint out.
     pub fn hold(&self, now: Duration) {
-        self.change(now, |breaker| {
-            breaker.hold(now);
-            ((), None)
-        });
+        self.lock().is_lent = false;
+        self.change(now, |breaker| ((), breaker.hold(now)));
     }
 
     /// Follows the cluster's verdict: the incident is over and what was held against it is void.
     pub fn release(&self, now: Duration) {
+        self.lock().is_lent = false;
         self.change(now, |breaker| ((), breaker.release(now)));
     }
 
@@ -168,6 +169,7 @@ impl Endpoint {
     /// `successes` of earlier holders counted.
     pub fn lend(&self, now: Duration, successes: u32) {
         self.change(now, |breaker| ((), breaker.lend(now, successes)));
+        self.lock().is_lent = true;
     }
 
     /// What this node states about the endpoint: its own opening, never an imposed one, and what it
@@ -179,7 +181,7 @@ impl Endpoint {
             requests: seen.requests,
             faults_milli: u32::try_from(seen.fault_millionths / 1_000).unwrap_or(u32::MAX),
             successes: seen.successes,
-            slow: seen.slow().collect(),
+            slow: seen.slow.iter().flatten().copied().collect(),
             last_success: seen.last_success,
             has_small,
         };
@@ -216,7 +218,11 @@ impl Endpoint {
 
     /// The breaker as it can be kept over a restart.
     pub fn snapshot(&self, now: Duration) -> Snapshot {
-        self.lock().breaker.snapshot(now)
+        let guarded = self.lock();
+        let snapshot = guarded.breaker.snapshot(now);
+        // Nobody lends a slot to a process that has just started.
+        let held_for = snapshot.held_for.or(guarded.is_lent.then_some(Duration::ZERO));
+        Snapshot { held_for, ..snapshot }
     }
 
     /// Goes on from what was kept over a restart. To be called before any request.

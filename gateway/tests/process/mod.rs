@@ -116,9 +116,20 @@ impl Gateway {
         self.look(&format!("/admin/v1/endpoints/{endpoint}/explain")).await
     }
 
+    /// `GET` of a text on the operators' listener.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        call(self.operators, Method::GET, path, &[], "").await.unwrap().1
+    }
+
     /// One plain chat request; its status.
     pub(crate) async fn chat(&self) -> StatusCode {
-        let answer = call(self.clients, Method::POST, CHAT, &[], &chat_body(false)).await;
+        self.chat_for("m").await
+    }
+
+    /// One plain chat request for a model; its status.
+    pub(crate) async fn chat_for(&self, model: &str) -> StatusCode {
+        let body = chat_body(false).replace("\"m\"", &format!("\"{model}\""));
+        let answer = call(self.clients, Method::POST, CHAT, &[], &body).await;
         answer.map_or(StatusCode::IM_A_TEAPOT, |(status, _)| status)
     }
 }
