@@ -97,6 +97,10 @@ pub struct Mine {
     pub card: Option<quorum::Card>,
     /// What it states about endpoints. At most 4,096 are carried.
     pub stated: Vec<quorum::Stated>,
+    /// Grows while the node stands by what it states; 0 before the first. It is carried by gossip
+    /// alone, after all else of the same set, so that whoever knows a member's pulse knows all that
+    /// the member had stated, and taken back, when it raised it. At most 2^53.
+    pub pulse: u64,
 }
 
 /// What the fleet states, as a whole set.
@@ -106,6 +110,9 @@ pub struct Ours {
     pub members: Vec<quorum::Member>,
     /// How many times the set has been published.
     pub at: u64,
+    /// The address of a process that goes under this node's name with a greater generation, while
+    /// it lives: this node has given way to it, and states nothing but its card.
+    pub duplicate: Option<String>,
 }
 
 /// The handle of a running carrier.

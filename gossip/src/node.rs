@@ -29,6 +29,7 @@ use tracing::{debug, info, warn};
 use crate::codec::Push;
 use crate::generation::STRIDE;
 use crate::push::{self, Overlay};
+use crate::records::{CARD_KEY, PULSE_KEY};
 use crate::stats::{self, Stats};
 use crate::transport::{KIND_PUSH, NetGuard, QuicTransport};
 use crate::{Command, Config, Mine, Ours};
@@ -276,6 +277,10 @@ impl Node {
                 for key in &letters.delete {
                     state.delete(key);
                 }
+                // Keys travel in the order of their writing: who has the last has them all.
+                if let Some((key, value)) = &letters.pulse {
+                    state.set(key, value);
+                }
             })
             .await;
     }
@@ -332,7 +337,7 @@ impl Node {
         let members = self.held.members(&self.overlay);
         let at = self.channels.ours.borrow().at + 1;
         log_changes(&self.channels.ours.borrow().members, &members);
-        self.channels.ours.send_replace(Ours { members, at });
+        self.channels.ours.send_replace(Ours { members, at, duplicate: None });
     }
 
     async fn round(&mut self, handle: &ChitchatHandle, own: SocketAddr, seeds: &Seeds) {
@@ -340,7 +345,11 @@ impl Node {
         self.listen(handle).await;
         self.net.net().vet().hold(self.held.keys());
         let seqs = self.held.seqs();
-        let seq = |node: &str, generation, key: &str| seqs.get(&(node, generation, key)).copied();
+        let seq = |node: &str, generation, key: &str| {
+            let own = seqs.get(&(node, generation, key));
+            let pulse = seqs.get(&(node, generation, PULSE_KEY)).filter(|_| key != CARD_KEY);
+            own.max(pulse).copied()
+        };
         self.overlay.prune(Instant::now(), seq);
         let members = self.held.addresses();
         let live: HashSet<_> = members.filter_map(|(at, live)| live.then_some(at)).collect();

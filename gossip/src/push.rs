@@ -167,6 +167,7 @@ mod tests {
                 version: format!("version {seq}"),
                 config_hash: String::new(),
                 standing: Standing::Serving,
+                is_suspect: false,
             };
             codec::encode(&Record { seq: *seq, body: Body::Card(card) }).unwrap()
         };
@@ -220,8 +221,8 @@ mod tests {
     fn one_record_that_cannot_be_read_does_not_take_the_others_with_it() {
         let (now, stats) = (Instant::now(), Stats::default());
         let mut mixed = push(5, &[9]);
-        mixed.records.insert(0, vec![2, 0, 0]);
-        mixed.records.insert(0, vec![1, 7]);
+        mixed.records.insert(0, vec![1, 0, 0]);
+        mixed.records.insert(0, vec![2, 7]);
         let mut overlay = Overlay::new(Duration::from_secs(1));
         assert_eq!(overlay.merge(mixed, 0, &stats, now), Ok(true));
         assert_eq!(held(&overlay), [9]);

@@ -21,10 +21,14 @@ pub(crate) const VALUE_BYTES_MAX: usize = codec::RECORD_BYTES_MAX.div_ceil(3) * 
 /// The key of a member's card.
 pub(crate) const CARD_KEY: &str = "c";
 
+/// The key of a member's pulse.
+pub(crate) const PULSE_KEY: &str = "p";
+
 /// One thing that a node says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Grows with every stating; apart for the card and the statements.
+    /// Grows with every stating; apart for the card and the statements. A pulse carries the
+    /// greatest number of a statement that was made before it.
     pub(crate) seq: u64,
     pub(crate) body: Body,
 }
@@ -36,6 +40,8 @@ pub(crate) enum Body {
     Card(Card),
     /// What it says of an endpoint.
     Statement(Statement),
+    /// That it stands by all it has stated.
+    Pulse(u64),
 }
 
 impl Record {
@@ -43,6 +49,7 @@ impl Record {
     pub(crate) fn key(&self) -> String {
         match &self.body {
             Body::Card(_) => CARD_KEY.to_owned(),
+            Body::Pulse(_) => PULSE_KEY.to_owned(),
             Body::Statement(statement) => statement_key(statement),
         }
     }
@@ -75,6 +82,7 @@ pub(crate) fn statement_key(statement: &Statement) -> String {
         Statement::Vote(..) => 'v',
         Statement::Step(..) => 's',
         Statement::Override(..) => 'o',
+        Statement::Window(..) => 'w',
     };
     format!("{letter}/{}", statement.endpoint())
 }

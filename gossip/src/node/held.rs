@@ -7,6 +7,8 @@
 //! - A member is its greatest generation; smaller ones are its past and are not shown.
 //! - A member that was live stays live for at least [`LIVE_INTERVALS_MIN`] intervals after its last
 //!   heartbeat, and none for more than [`LIVE_INTERVALS_MAX`].
+//! - A member's pulse is shown only together with all that the member had stated, and without what
+//!   it had taken back, when it raised it: chitchat brings a node's keys in the order of writing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -17,7 +19,7 @@ use quorum::{Card, Heard, Member, NodeId};
 use tokio::time::Instant;
 
 use crate::push::{Layer, Overlay, RECORDS_MAX};
-use crate::records::{Body, CARD_KEY, Record};
+use crate::records::{Body, CARD_KEY, PULSE_KEY, Record};
 use crate::stats::Stats;
 
 /// In a large fleet a member's heartbeat arrives many times per interval by way of others, so that
@@ -105,12 +107,14 @@ impl Held {
             let layer = overlay.layer(&id.node_id);
             let layer = layer.filter(|layer| layer.generation == id.generation_id);
             let (card, heard) = node.merged(layer);
+            let pulse = node.pulse().map_or(0, |(pulse, _)| pulse);
             Member {
                 id: NodeId::new(&id.node_id),
                 generation: id.generation_id,
                 address: id.gossip_advertise_addr.to_string(),
                 is_live: node.is_live,
                 card,
+                pulse,
                 heard,
             }
         };
@@ -165,22 +169,38 @@ impl Node {
         };
     }
 
+    /// The pulse, and the greatest number of a statement made before it was raised.
+    fn pulse(&self) -> Option<(u64, u64)> {
+        let (_, record) = self.records.get(PULSE_KEY)?;
+        let record = record.as_ref()?;
+        match record.body {
+            Body::Pulse(pulse) => Some((pulse, record.seq)),
+            Body::Card(_) | Body::Statement(_) => None,
+        }
+    }
+
     fn merged(&self, layer: Option<&Layer>) -> (Option<Card>, Vec<Heard>) {
         let readable = self.records.iter();
         let mut newest: BTreeMap<&str, &Record> = readable
             .filter_map(|(key, (_, record))| Some((key.as_str(), record.as_ref()?)))
             .collect();
+        // What gossip has brought is whole up to the pulse: an older push that is not in it has been
+        // taken back since.
+        let whole = self.pulse().map_or(0, |(_, seq)| seq);
         for (key, record) in layer.into_iter().flat_map(Layer::records) {
+            if key != CARD_KEY && record.seq <= whole {
+                continue;
+            }
             if newest.get(key).is_none_or(|there| there.seq < record.seq) {
                 newest.insert(key, record);
             }
         }
         let card = newest.get(CARD_KEY).and_then(|record| match &record.body {
             Body::Card(card) => Some(card.clone()),
-            Body::Statement(_) => None,
+            Body::Statement(_) | Body::Pulse(_) => None,
         });
         let heard = newest.into_values().filter_map(|record| match &record.body {
-            Body::Card(_) => None,
+            Body::Card(_) | Body::Pulse(_) => None,
             Body::Statement(statement) => {
                 Some(Heard { seq: record.seq, statement: statement.clone() })
             }

@@ -6,7 +6,9 @@
 //!
 //! # Invariants
 //! - Written and pushed are the same bytes.
-//! - News is pushed once.
+//! - News is pushed once; a pulse never is.
+//! - A pulse is written after all that its set states or takes back, and names the greatest number
+//!   stated until then.
 //! - No more than [`RECORDS_MAX`] statements, and none that a reader would refuse.
 
 use std::collections::HashMap;
@@ -17,7 +19,7 @@ use tracing::warn;
 use crate::Mine;
 use crate::codec;
 use crate::push::RECORDS_MAX;
-use crate::records::{Body, CARD_KEY, Record, statement_key};
+use crate::records::{Body, CARD_KEY, PULSE_KEY, Record, statement_key};
 use crate::stats::{self, Stats};
 
 /// What has been written and pushed so far.
@@ -30,6 +32,10 @@ pub(super) struct Outbox {
     card: Option<Card>,
     /// The card carries no number of its own; it is stated anew when it changes.
     card_seq: u64,
+    /// The pulse as it was written.
+    pulse: u64,
+    /// The greatest number of a statement so far.
+    seq_max: u64,
     /// Statements that could not be carried the last time, so that it is said once.
     unstated: usize,
 }
@@ -41,6 +47,8 @@ pub(super) struct Letters {
     pub(super) write: Vec<(String, String)>,
     /// Keys to delete.
     pub(super) delete: Vec<String>,
+    /// The pulse, key and value, to be written when all else is.
+    pub(super) pulse: Option<(String, String)>,
     /// Encoded records to push.
     pub(super) push: Vec<Vec<u8>>,
 }
@@ -57,6 +65,7 @@ impl Outbox {
     /// Forgets what was written, since a new life of chitchat begins with nothing.
     pub(super) fn begin_life(&mut self) {
         self.written.clear();
+        self.pulse = 0;
     }
 
     /// Works out what is to be written, deleted and pushed.
@@ -79,7 +88,19 @@ impl Outbox {
         letters.delete = self.written.keys().filter(|key| is_gone(key)).cloned().collect();
         self.written.retain(|key, _| !is_gone(key));
         self.pushed.retain(|key, _| !is_gone(key));
+        letters.pulse = self.raise(mine.pulse);
         letters
+    }
+
+    /// The pulse to be written, if it has grown.
+    fn raise(&mut self, pulse: u64) -> Option<(String, String)> {
+        if pulse <= self.pulse {
+            return None;
+        }
+        let record = Record { seq: self.seq_max, body: Body::Pulse(pulse) };
+        let encoded = codec::encode(&record).ok()?;
+        self.pulse = pulse;
+        Some((PULSE_KEY.to_owned(), Record::to_value(&encoded)))
     }
 
     /// All of *mine*, to be pushed a last time.
@@ -99,6 +120,7 @@ impl Outbox {
                 continue;
             };
             let seq = stated.seq;
+            self.seq_max = self.seq_max.max(seq);
             let line = Line { key: key.clone(), is_fresh: stated.fresh, seq, encoded };
             if lines.get(&key).is_none_or(|there: &Line| there.seq < seq) {
                 lines.insert(key, line);
@@ -129,7 +151,7 @@ impl Outbox {
 mod tests {
     use std::time::Duration;
 
-    use quorum::{Basis, EndpointKey, Evidence, Standing, Stated, Statement, Vote};
+    use quorum::{Basis, EndpointKey, Evidence, Standing, Stated, Statement, Vote, VoteState};
 
     use super::*;
 
@@ -137,7 +159,7 @@ mod tests {
         let vote = Vote {
             incident: 1,
             basis: Basis::FirstHand,
-            stands: true,
+            state: VoteState::Stands,
             reason: "504".to_owned(),
             evidence: Evidence::default(),
             age: Duration::ZERO,
@@ -146,7 +168,7 @@ mod tests {
     }
 
     fn mine(stated: Vec<Stated>) -> Mine {
-        Mine { card: None, stated }
+        Mine { card: None, stated, pulse: 0 }
     }
 
     fn take(outbox: &mut Outbox, stated: Vec<Stated>) -> (usize, usize, usize) {
@@ -190,13 +212,40 @@ mod tests {
     #[test]
     fn a_changed_card_is_news() {
         let mut outbox = Outbox::default();
-        let card = |standing| Card { version: String::new(), config_hash: String::new(), standing };
+        let card = |standing| Card {
+            version: String::new(),
+            config_hash: String::new(),
+            standing,
+            is_suspect: false,
+        };
         let stats = Stats::default();
-        let mut mine = Mine { card: Some(card(Standing::Serving)), stated: Vec::new() };
+        let mut mine = Mine { card: Some(card(Standing::Serving)), ..Mine::default() };
         assert_eq!(outbox.take(&mine, &stats).push.len(), 1);
         assert_eq!(outbox.take(&mine, &stats), Letters::default());
         mine.card = Some(card(Standing::Left));
         assert_eq!(outbox.take(&mine, &stats).push.len(), 1);
+    }
+
+    #[test]
+    fn a_pulse_is_written_when_it_has_grown_and_names_what_was_stated_before_it() {
+        let (mut outbox, stats) = (Outbox::default(), Stats::default());
+        let mut all = mine(vec![vote("a", 7, false), vote("b", 4, false)]);
+        let mut pulse = |all: &Mine| {
+            let (key, value) = outbox.take(all, &stats).pulse?;
+            let record = Record::from_value(&key, &value).unwrap();
+            Some((record.seq, record.body))
+        };
+        assert_eq!(pulse(&all), None, "there is none yet");
+        all.pulse = 3;
+        assert_eq!(pulse(&all), Some((7, Body::Pulse(3))));
+        assert_eq!(pulse(&all), None);
+        all.pulse = 2;
+        assert_eq!(pulse(&all), None, "it does not shrink");
+        all.stated.clear();
+        all.pulse = 4;
+        assert_eq!(pulse(&all), Some((7, Body::Pulse(4))), "what was taken back counts too");
+        outbox.begin_life();
+        assert!(outbox.take(&all, &stats).pulse.is_some(), "a new life is told again");
     }
 
     #[test]
