@@ -16,12 +16,13 @@ mod words;
 
 use crate::telling::Telling;
 
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("stories.txt", include_str!("stories.txt")),
     ("ladder.txt", include_str!("ladder.txt")),
     ("times.txt", include_str!("times.txt")),
     ("modes.txt", include_str!("modes.txt")),
     ("held.txt", include_str!("held.txt")),
+    ("lent.txt", include_str!("lent.txt")),
     ("cases.txt", include_str!("cases.txt")),
 ];
 
