@@ -172,6 +172,11 @@ impl Endpoint {
         self.lock().is_lent = true;
     }
 
+    /// The opening of this node's own breaker on its own traffic, if it stands.
+    pub fn local_opening(&self) -> Option<LocalOpening> {
+        self.lock().opened.clone()
+    }
+
     /// What this node states about the endpoint: its own opening, never an imposed one, and what it
     /// has seen of late. `has_small` says whether small requests ask for the pool.
     pub fn local(&self, now: Duration, has_small: bool) -> Local {

@@ -1,5 +1,7 @@
 //! A fleet of gateway processes over mock endpoints, with thresholds low enough for a test.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
