@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use quorum::Forced;
+use quorum::{CanaryFence, Forced};
 
 /// For how long a vote may go on counting after its breaker closed or its voter died: until it
 /// lapses, and a little for the way.
@@ -22,6 +22,10 @@ pub(crate) enum Event {
     Forced(Forced),
     /// A probe was sent.
     Probe { fence: (u64, u32) },
+    /// The canary slot was lent to the node.
+    Lent { fence: CanaryFence, successes: u32 },
+    /// The slot was taken back.
+    Recalled,
 }
 
 /// A probe as the endpoint saw it.
@@ -31,7 +35,7 @@ pub(crate) struct Flight {
     pub(crate) to: Duration,
 }
 
-/// A breaker that opened on its node's own traffic, with the moment it closed.
+/// A breaker that opened, with the moment it closed.
 struct Grievance {
     node: usize,
     to: Option<Duration>,
@@ -42,7 +46,13 @@ struct Grievance {
 pub(crate) struct Ledger {
     pub(crate) events: Vec<(Duration, usize, Event)>,
     pub(crate) flights: Vec<Flight>,
+    /// When which node sent a canary.
+    pub(crate) canaries: Vec<(Duration, usize)>,
     grievances: Vec<Grievance>,
+    /// Who has seconded, in the same way.
+    seconds: Vec<Grievance>,
+    /// Who has the endpoint out by the fleet's verdict, in the same way.
+    holds: Vec<Grievance>,
 }
 
 impl Ledger {
@@ -58,24 +68,42 @@ impl Ledger {
 
     /// Notes that the breaker of `node` is closed, or gone with its process.
     pub(crate) fn appease(&mut self, at: Duration, node: usize) {
-        for grievance in &mut self.grievances {
-            if grievance.node == node && grievance.to.is_none() {
-                grievance.to = Some(at);
-            }
-        }
+        end(&mut self.grievances, at, node);
     }
 
     /// How many different nodes may honestly have a vote standing at `at`.
     pub(crate) fn voters(&self, at: Duration) -> usize {
-        let mut voters: Vec<usize> = self
-            .grievances
-            .iter()
-            .filter(|grievance| grievance.to.is_none_or(|to| at <= to + VOTE_OUTLIVES))
-            .map(|grievance| grievance.node)
-            .collect();
-        voters.sort_unstable();
-        voters.dedup();
-        voters.len()
+        count(self.grievances.iter().chain(&self.seconds), at)
+    }
+
+    /// How many different nodes may honestly have a first-hand vote standing at `at`.
+    pub(crate) fn aggrieved(&self, at: Duration) -> Vec<usize> {
+        nodes(self.grievances.iter(), at)
+    }
+
+    /// Notes whether a seconded vote of `node` stands.
+    pub(crate) fn second(&mut self, at: Duration, node: usize, stands: bool) {
+        let is_known = |second: &Grievance| second.node == node && second.to.is_none();
+        match (self.seconds.iter().any(is_known), stands) {
+            (false, true) => self.seconds.push(Grievance { node, to: None }),
+            (true, false) => end(&mut self.seconds, at, node),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Notes that `node` has the endpoint out by the fleet's verdict.
+    pub(crate) fn take_out(&mut self, node: usize) {
+        self.holds.push(Grievance { node, to: None });
+    }
+
+    /// Notes that `node` has it in again, or is gone with its process.
+    pub(crate) fn take_in(&mut self, at: Duration, node: usize) {
+        end(&mut self.holds, at, node);
+    }
+
+    /// How many different nodes may honestly be known to have the endpoint out at `at`.
+    pub(crate) fn holders(&self, at: Duration) -> usize {
+        count(self.holds.iter(), at)
     }
 
     /// How many probes are in flight at `at`.
@@ -94,7 +122,11 @@ impl Ledger {
             .iter()
             .filter_map(|(_, _, event)| match event {
                 Event::Probe { fence } => Some(*fence),
-                Event::Opened { .. } | Event::Closed { .. } | Event::Forced(_) => None,
+                Event::Opened { .. }
+                | Event::Closed { .. }
+                | Event::Forced(_)
+                | Event::Lent { .. }
+                | Event::Recalled => None,
             })
             .collect()
     }
@@ -107,4 +139,26 @@ impl Ledger {
             .map(|(at, node, _)| (*at, *node))
             .collect()
     }
+}
+
+fn end(grievances: &mut [Grievance], at: Duration, node: usize) {
+    for grievance in grievances {
+        if grievance.node == node && grievance.to.is_none() {
+            grievance.to = Some(at);
+        }
+    }
+}
+
+/// How many different nodes have a grievance that others may know of at `at`.
+fn count<'a>(grievances: impl Iterator<Item = &'a Grievance>, at: Duration) -> usize {
+    nodes(grievances, at).len()
+}
+
+fn nodes<'a>(grievances: impl Iterator<Item = &'a Grievance>, at: Duration) -> Vec<usize> {
+    let is_known = |grievance: &&Grievance| grievance.to.is_none_or(|to| at <= to + VOTE_OUTLIVES);
+    let mut nodes: Vec<usize> =
+        grievances.filter(is_known).map(|grievance| grievance.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }

@@ -5,10 +5,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use quorum::{Council, Decision, Evidence, LocalOpening, NodeId, ProbeResult};
+use quorum::{
+    Basis, Council, Decision, Evidence, Local, LocalOpening, NodeId, ProbeResult, VoteState,
+};
 
 use super::carrier::Carrier;
 use super::ledger::{Event, Flight};
+use super::traffic::{self, Traffic};
 use super::world::World;
 
 /// Whether a node's process is there.
@@ -36,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) council: Council,
     pub(crate) carrier: Carrier,
     pub(crate) life: Life,
+    /// Whether its breaker is only a shadow.
+    pub(crate) is_shadow: bool,
     /// Since when its breaker has been open on its own traffic.
     pub(crate) opened: Option<Duration>,
     /// Whether the fleet has the endpoint out, by the decisions that fell here.
@@ -49,6 +54,7 @@ pub(crate) struct Node {
     /// How long its traffic has met a sick endpoint.
     ailing_for: Duration,
     probe: Option<Probe>,
+    pub(crate) traffic: Traffic,
     pushed: u64,
 }
 
@@ -58,13 +64,14 @@ impl Node {
         let id = NodeId::new(&format!("gw-{index}"));
         let origin = Duration::from_millis(world.chance.below(1_000_000_000));
         let mut council = Council::new(id.clone(), world.rule.clone(), origin + world.now);
-        council.enrol(world.key.clone(), world.recovery.clone());
+        council.enrol(world.key.clone(), world.enrolment());
         Self {
             carrier: Carrier::new(id.clone(), 1),
             id,
             generation: 1,
             council,
             life: Life::Running,
+            is_shadow: false,
             opened: None,
             is_out: false,
             slept_at: Duration::ZERO,
@@ -72,6 +79,7 @@ impl Node {
             origin,
             ailing_for: Duration::ZERO,
             probe: None,
+            traffic: Traffic::default(),
             pushed: 0,
         }
     }
@@ -106,21 +114,37 @@ pub(crate) fn turn(world: &mut World, index: usize) {
     if let Some(members) = node.carrier.tell(now, &mut world.chance) {
         node.council.hear(clock, &members);
     }
-    let local = node.opened.map(|since| LocalOpening {
+    let opening = node.opened.map(|since| LocalOpening {
         since: node.origin + since,
         reason: "faults".to_owned(),
         evidence: Evidence::default(),
     });
-    node.council.state(clock, &key, local);
+    let window = node.traffic.window(now);
+    node.council.state(clock, &key, Local { opening, window, is_shadow: node.is_shadow });
     if !reports_first {
         report(world, index);
     }
     for decision in world.nodes[index].council.step(clock) {
         act(world, index, decision);
     }
-    let is_out = world.view(index).is_open;
+    second(world, index);
+    let is_out = world.nodes[index].council.is_open(&key);
     assert_eq!(world.nodes[index].is_out, is_out, "decisions tell all of gw-{index}");
     publish(world, index);
+}
+
+/// Notes whether this node's seconded vote stands.
+fn second(world: &mut World, index: usize) {
+    if world.nodes.iter().all(|node| node.traffic.is_empty()) {
+        return;
+    }
+    let id = &world.nodes[index].id;
+    let stands = world.view(index).votes.iter().any(|vote| {
+        let is_seconded =
+            vote.vote.basis == Basis::Seconded && vote.vote.state == VoteState::Stands;
+        vote.voter == *id && is_seconded
+    });
+    world.ledger.second(world.now, index, stands);
 }
 
 /// What traffic does to the breaker: it trips on a sick endpoint, and comes back by itself from a
@@ -164,26 +188,38 @@ fn report(world: &mut World, index: usize) {
     {
         node.council.probed(clock, &key, probe.fence, result);
     }
+    traffic::report(world, index);
 }
 
 fn act(world: &mut World, index: usize, decision: Decision) {
     let now = world.now;
     let is_observing = now < world.nodes[index].woke_at + world.rule.observe;
+    traffic::follow(world, index, &decision);
     match decision {
         Decision::Opened { opening, tally, electorate, .. } => {
             let quorum = world.electorate / 2 + 1;
-            let voters = world.ledger.voters(now);
+            let (voters, holders) = (world.ledger.voters(now), world.ledger.holders(now));
             assert!(!is_observing, "gw-{index} flips while it observes");
-            assert!(tally.counted > electorate / 2, "gw-{index} flips without a majority");
             world.ledger.note(now, index, Event::Opened { incident: opening.incident });
-            assert!(voters >= quorum, "gw-{index} flips with {voters} true voters of {quorum}");
+            if tally.is_open() {
+                assert!(tally.counted > electorate / 2, "gw-{index} flips without a majority");
+                assert!(voters >= quorum, "gw-{index} flips with {voters} true voters of {quorum}");
+                let witnesses = world.true_witnesses();
+                assert!(witnesses >= 2, "gw-{index} flips with {witnesses} true witnesses");
+            } else {
+                assert!(tally.holders > electorate / 2, "gw-{index} joins without a majority");
+                assert!(holders >= quorum, "gw-{index} joins {holders} that have it out");
+            }
             world.nodes[index].is_out = true;
+            world.ledger.take_out(index);
         }
         Decision::Closed { incident, was_open, .. } => {
             world.ledger.note(now, index, Event::Closed { incident, was_open });
             world.ledger.appease(now, index);
+            world.ledger.take_in(now, index);
             world.nodes[index].is_out = false;
             world.nodes[index].opened = None;
+            world.nodes[index].traffic.forget();
         }
         Decision::Probe { fence, .. } => {
             assert!(!is_observing, "gw-{index} probes while it observes");
@@ -192,6 +228,7 @@ fn act(world: &mut World, index: usize, decision: Decision) {
             world.ledger.flights.push(Flight { node: index, from: now, to });
             world.nodes[index].probe = Some(Probe { fence, answers_at: to, result: None });
         }
+        Decision::Lend { .. } | Decision::Recall { .. } => {}
         Decision::Forced { forced, .. } => {
             world.ledger.note(now, index, Event::Forced(forced));
         }
@@ -204,9 +241,10 @@ fn publish(world: &mut World, index: usize) {
     let peers = world.nodes.len();
     let node = &mut world.nodes[index];
     let clock = node.clock(now);
-    if let Some(stated) = node.council.statements(clock) {
-        node.carrier.state(&stated);
-        let news = stated.iter().filter(|stated| stated.fresh).map(|stated| stated.seq).max();
+    node.carrier.suspect(node.council.is_suspect());
+    if let Some(said) = node.council.statements(clock) {
+        node.carrier.state(&said);
+        let news = said.stated.iter().filter(|stated| stated.fresh).map(|stated| stated.seq).max();
         if news.is_some_and(|seq| seq > node.pushed) {
             node.pushed = news.unwrap_or(0);
             let records = node.carrier.mine();

@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use quorum::circuit::Recovery;
 use quorum::view::EndpointView;
-use quorum::{CouncilRule, ElectorateRule, EndpointKey, Forced, NodeId, Standing};
+use quorum::{
+    Conviction, CouncilRule, Denominator, ElectorateRule, EndpointKey, Enrolment, Forced, NodeId,
+    PoolKey, Recovery, Standing, Way,
+};
 
 use super::carrier::Record;
 use super::chance::Chance;
@@ -71,10 +73,36 @@ pub(crate) struct World {
 pub(crate) fn rule() -> CouncilRule {
     CouncilRule {
         electorate: ElectorateRule { expected_members: 0, member_grace: Duration::from_secs(60) },
+        of: Denominator::Members,
+        max_open_share_milli: 1_000,
+        interval: Duration::from_secs(1),
         observe: Duration::from_secs(3),
         vote_ttl: Duration::from_secs(10),
         renew_every: Duration::from_secs(2),
         max_open: Duration::from_secs(30 * 60),
+    }
+}
+
+/// A recovery that the probe alone decides.
+pub(crate) fn recovery() -> Recovery {
+    Recovery {
+        base: Duration::from_secs(5),
+        max: Duration::from_secs(120),
+        reset_after: Duration::from_secs(300),
+        probe_timeout: Duration::from_secs(10),
+        way: Way::Ladder { probe: true, canaries: 0, turn: Duration::from_secs(5) },
+    }
+}
+
+/// What the gateway convicts by if nothing else is configured.
+pub(crate) fn conviction() -> Conviction {
+    Conviction {
+        failure_threshold: 4,
+        failure_ratio_milli: 500,
+        min_requests: 10,
+        window: Duration::from_secs(30),
+        dedup: Duration::from_secs(5),
+        confirmations: 2,
     }
 }
 
@@ -93,12 +121,7 @@ impl World {
             net: CALM,
             key: EndpointKey::new(&format!("llama/e{seed}")),
             rule,
-            recovery: Recovery {
-                base: Duration::from_secs(5),
-                max: Duration::from_secs(120),
-                reset_after: Duration::from_secs(300),
-                probe_timeout: Duration::from_secs(10),
-            },
+            recovery: recovery(),
             is_sick: false,
             has_traffic: false,
             probe_takes: 300,
@@ -120,9 +143,35 @@ impl World {
     /// Sets the longest cool-down, as a reload of the configuration does.
     pub(crate) fn cool_down_at_most(&mut self, max: Duration) {
         self.recovery.max = max;
-        for node in &mut self.nodes {
-            node.council.enrol(self.key.clone(), self.recovery.clone());
+        self.reload();
+    }
+
+    /// How long a holder of the canary slot may be idle.
+    pub(crate) fn turn(&self) -> Duration {
+        match self.recovery.way {
+            Way::Ladder { turn, .. } => turn,
+            Way::Lazy { .. } => Duration::MAX,
         }
+    }
+
+    /// Sets by which way the endpoint comes back.
+    pub(crate) fn come_back_by(&mut self, way: Way) {
+        self.recovery.way = way;
+        self.reload();
+    }
+
+    /// Tells all nodes anew how the endpoint comes back.
+    pub(crate) fn reload(&mut self) {
+        let enrolment = self.enrolment();
+        for node in &mut self.nodes {
+            node.council.enrol(self.key.clone(), enrolment.clone());
+        }
+    }
+
+    /// What each node knows of the endpoint beforehand.
+    pub(crate) fn enrolment(&self) -> Enrolment {
+        let (pool, recovery) = (PoolKey::new("llama"), self.recovery.clone());
+        Enrolment { pool, recovery, conviction: conviction() }
     }
 
     /// Lets `time` pass.
@@ -245,6 +294,7 @@ impl World {
     pub(crate) fn kill(&mut self, index: usize) {
         self.nodes[index].life = Life::Down;
         self.ledger.appease(self.now, index);
+        self.ledger.take_in(self.now, index);
         let now = self.now;
         for flight in self.ledger.flights.iter_mut().filter(|flight| flight.node == index) {
             flight.to = flight.to.min(now);
@@ -269,6 +319,7 @@ impl World {
         }
         self.nodes[index].life = Life::Down;
         self.ledger.appease(self.now, index);
+        self.ledger.take_in(self.now, index);
         self.electorate -= 1;
     }
 
@@ -286,6 +337,15 @@ impl World {
         let node = &mut self.nodes[index];
         let now = node.clock(self.now);
         assert!(node.council.order(now, &key, (forced, remaining), "by hand"));
+    }
+
+    /// How many nodes have truly seen the endpoint fail.
+    pub(crate) fn true_witnesses(&self) -> usize {
+        let aggrieved = self.ledger.aggrieved(self.now);
+        let saw = |index: &usize| {
+            aggrieved.contains(index) || self.nodes[*index].traffic.is_witness(self.now)
+        };
+        (0..self.nodes.len()).filter(saw).count()
     }
 
     /// What a node knows of the endpoint.
