@@ -305,33 +305,4 @@ fn pulse_of(record: &Record) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_live_member_outlives_a_hasty_detector_but_not_its_silence() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut life = Life::default();
-        let mut is_live = |heartbeat, is_live, seconds| {
-            life.judge(heartbeat, is_live, second, start + seconds * second);
-            life.is_live
-        };
-        assert!(!is_live(1, false, 0), "one heartbeat may be an old one");
-        assert!(is_live(2, true, 1));
-        assert!(is_live(2, false, 3));
-        assert!(!is_live(2, false, 4));
-        assert!(!is_live(3, false, 5), "the floor holds up, it does not bring back");
-    }
-
-    #[test]
-    fn a_silent_member_does_not_outlive_a_patient_detector() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut life = Life::default();
-        life.judge(1, false, second, start);
-        life.judge(2, true, second, start);
-        life.judge(2, true, second, start + 4 * second);
-        assert!(life.is_live);
-        life.judge(2, true, second, start + 5 * second);
-        assert!(!life.is_live);
-    }
-}
+mod tests;
