@@ -19,21 +19,38 @@ use quorum::Statement;
 
 use crate::error::NODE_ID_BYTES_MAX;
 use crate::records::{Body, Record};
+use crate::seal::Chain;
 use crate::stats::Reject;
 use crate::vet::NUMBER_MAX;
-use wire::{WireBody, WirePush, WireRecord};
+use wire::{WireBody, WirePush, WireRecord, WireSealed};
 
-/// The first byte of a record and of a push.
+/// The first byte of a record, of its sealed form, and of a push.
 const FORMAT: u8 = 2;
 
-/// The most bytes of a record, format byte included.
-pub(crate) const RECORD_BYTES_MAX: usize = 4 * 1_024;
+/// The most bytes of a certificate with its intermediates, as DER.
+pub(crate) const CHAIN_BYTES_MAX: usize = 4 * 1_024;
+
+/// The most certificates in a chain.
+const CHAIN_MAX: usize = 8;
+
+/// The most bytes of a record, format byte included. The longest is the one that holds a
+/// certificate.
+pub(crate) const RECORD_BYTES_MAX: usize = CHAIN_BYTES_MAX + 256;
+
+/// The most bytes of a signature: one of an RSA key of 4,096 bits.
+pub(crate) const SIGNATURE_BYTES_MAX: usize = 512;
+
+/// The most bytes of a sealed record.
+pub(crate) const SEALED_BYTES_MAX: usize = RECORD_BYTES_MAX + SIGNATURE_BYTES_MAX + 16;
 
 /// The most bytes of a push, format byte included: less than the limit of a frame.
 pub(crate) const PUSH_BYTES_MAX: usize = 60 * 1_024;
 
-/// What decoding a record may allocate, and read. All of its words together are well below.
-const RECORD_MEMORY_MAX: usize = RECORD_BYTES_MAX;
+/// What decoding a record may allocate, and read: its bytes, and the place of each in a list.
+const RECORD_MEMORY_MAX: usize = RECORD_BYTES_MAX + 1_024;
+
+/// What decoding a sealed record may allocate, and read.
+const SEALED_MEMORY_MAX: usize = SEALED_BYTES_MAX + 1_024;
 
 /// What decoding a push may allocate: its bytes, and the place of each record in a list.
 const PUSH_MEMORY_MAX: usize = 4 * PUSH_BYTES_MAX;
@@ -74,12 +91,27 @@ impl From<CodecError> for Reject {
 }
 
 /// What a push says: these records are this node's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Push {
+    /// Who wrote the records.
     pub(crate) node_id: String,
     pub(crate) generation: u64,
-    /// Encoded records.
+    /// Zero: for its receiver alone. Otherwise how many times it has been sent, and whoever
+    /// receives it sends it on.
+    pub(crate) hops: u8,
+    /// The writer's certificate; empty where nothing is signed.
+    pub(crate) chain: Chain,
+    /// Sealed records.
     pub(crate) records: Vec<Vec<u8>>,
+}
+
+/// An encoded record with its writer's signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) record: Vec<u8>,
+    /// How it is signed, in TLS's numbers; zero without a signature.
+    pub(crate) scheme: u16,
+    pub(crate) signature: Vec<u8>,
 }
 
 /// Turns a record into bytes.
@@ -90,6 +122,7 @@ pub(crate) fn encode(record: &Record) -> Result<Vec<u8>, CodecError> {
     let body = match &record.body {
         Body::Card(card) => WireBody::Card(outward::card(card)),
         Body::Pulse(pulse) => WireBody::Pulse(number(*pulse)?),
+        Body::Certificate(chain) => WireBody::Certificate(within(chain.clone())?),
         Body::Statement(Statement::Vote(endpoint, vote)) => {
             WireBody::Vote(outward::endpoint(endpoint)?, outward::vote(vote)?)
         }
@@ -116,6 +149,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
     let body = match wire.body {
         WireBody::Card(card) => Body::Card(inward::card(card)?),
         WireBody::Pulse(pulse) => Body::Pulse(number(pulse)?),
+        WireBody::Certificate(chain) => Body::Certificate(within(chain)?),
         WireBody::Vote(endpoint, vote) => {
             Body::Statement(Statement::Vote(inward::endpoint(&endpoint)?, inward::vote(vote)?))
         }
@@ -134,13 +168,35 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
     Ok(Record { seq: number(wire.seq)?, body })
 }
 
+/// Turns a sealed record into bytes.
+///
+/// # Errors
+/// If it is too long.
+pub(crate) fn encode_sealed(sealed: Sealed) -> Result<Vec<u8>, CodecError> {
+    let Sealed { record, scheme, signature } = sealed;
+    write(&WireSealed { record, scheme, signature }, SEALED_BYTES_MAX)
+}
+
+/// Reads a sealed record, and not yet what is in it.
+///
+/// # Errors
+/// If the bytes are none of this version within the bounds.
+pub(crate) fn decode_sealed(bytes: &[u8]) -> Result<Sealed, CodecError> {
+    let WireSealed { record, scheme, signature } =
+        read::<_, SEALED_MEMORY_MAX>(bytes, SEALED_BYTES_MAX)?;
+    match signature.len() <= SIGNATURE_BYTES_MAX {
+        true => Ok(Sealed { record, scheme, signature }),
+        false => Err(CodecError::TooLong),
+    }
+}
+
 /// Turns a push into bytes.
 ///
 /// # Errors
 /// If it is too long for one frame.
 pub(crate) fn encode_push(push: Push) -> Result<Vec<u8>, CodecError> {
-    let Push { node_id, generation, records } = push;
-    write(&WirePush { node_id, generation, records }, PUSH_BYTES_MAX)
+    let Push { node_id, generation, hops, chain, records } = push;
+    write(&WirePush { node_id, generation, hops, chain, records }, PUSH_BYTES_MAX)
 }
 
 /// Reads a push. Its records are read one by one later, so that one of an unknown format does not
@@ -149,10 +205,18 @@ pub(crate) fn encode_push(push: Push) -> Result<Vec<u8>, CodecError> {
 /// # Errors
 /// If the bytes are no push of this version within the bounds.
 pub(crate) fn decode_push(bytes: &[u8]) -> Result<Push, CodecError> {
-    let WirePush { node_id, generation, records } =
+    let WirePush { node_id, generation, hops, chain, records } =
         read::<_, PUSH_MEMORY_MAX>(bytes, PUSH_BYTES_MAX)?;
     let node_id = bounded(node_id, NODE_ID_BYTES_MAX)?;
-    Ok(Push { node_id, generation: number(generation)?, records })
+    Ok(Push { node_id, generation: number(generation)?, hops, chain: within(chain)?, records })
+}
+
+fn within(chain: Chain) -> Result<Chain, CodecError> {
+    let bytes: usize = chain.iter().map(Vec::len).sum();
+    match chain.len() <= CHAIN_MAX && bytes <= CHAIN_BYTES_MAX {
+        true => Ok(chain),
+        false => Err(CodecError::TooLong),
+    }
 }
 
 fn write<T: Encode>(wire: &T, bytes_max: usize) -> Result<Vec<u8>, CodecError> {

@@ -10,6 +10,7 @@
 //!   makes certificates for people who have none.
 //! - `vet`: looks at every frame before chitchat's decoder does.
 //! - `records` and `codec`: one statement as text and as bytes; `codec` alone knows bincode.
+//! - `seal`: signs each record, and checks who wrote it.
 //! - `push`: what came directly, until gossip has brought it too.
 //! - `node`: the loop that joins the parts and supervises chitchat.
 //! - [`generation`]: a number that grows with every restart.
@@ -35,6 +36,7 @@ pub mod generation;
 mod node;
 mod push;
 mod records;
+mod seal;
 mod stats;
 mod tls;
 mod transport;
@@ -157,10 +159,11 @@ pub async fn start(
     let (pushes_in, pushes) = mpsc::channel(PUSHES_MAX);
     let (commands_in, commands) = mpsc::channel(COMMANDS_MAX);
     let (ours_in, ours) = watch::channel(Ours::default());
-    let net = transport::bind(&config, Arc::clone(&stats), pushes_in)?;
+    let (net, authority) = transport::bind(&config, Arc::clone(&stats), pushes_in)?;
+    let seals = seal::Seals::new(&config.cluster_id, authority);
     let local_addr = net.local_addr();
     let channels = node::Channels { mine, stop, commands, pushes, ours: ours_in };
-    let node = node::Node::new(config, net, Arc::clone(&stats), channels);
+    let node = node::Node::new(config, (net, seals), Arc::clone(&stats), channels);
     let carrier = Carrier { ours, stats, commands: commands_in, local_addr };
     Ok((carrier, node.run()))
 }

@@ -32,6 +32,8 @@ pub struct Stats {
     pub connections: AtomicU64,
     /// How often the chitchat task ended and was started again.
     pub restarts: AtomicU64,
+    /// How often another process was found under this node's name.
+    pub duplicates: AtomicU64,
     rejects: [AtomicU64; Reject::ALL.len()],
 }
 
@@ -52,11 +54,13 @@ pub enum Reject {
     Implausible,
     /// It has a format that this version does not know.
     UnknownFormat,
+    /// It is not signed by the one it is said to be of, or that one's certificate is not good.
+    Signature,
 }
 
 impl Reject {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Oversize,
         Self::Undecodable,
         Self::Identity,
@@ -64,6 +68,7 @@ impl Reject {
         Self::Rate,
         Self::Implausible,
         Self::UnknownFormat,
+        Self::Signature,
     ];
 
     /// The word used in the metrics and the logs.
@@ -76,6 +81,7 @@ impl Reject {
             Self::Rate => "rate",
             Self::Implausible => "implausible",
             Self::UnknownFormat => "unknown_format",
+            Self::Signature => "signature",
         }
     }
 }

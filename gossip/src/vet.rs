@@ -7,10 +7,12 @@
 //!
 //! # Invariants
 //! - A frame that passes holds no more nodes, keys and bytes than the bounds below.
-//! - A frame that passes says nothing about this node in its present life.
+//! - A frame that passes says nothing about this node in its present life. What it says of others is
+//!   believed only as far as they have signed it.
 //! - All nodes that ever passed and are still held fit one digest.
 //!
-//! What cannot be seen here: a member that forges the state of another one within the bounds.
+//! What cannot be seen here: a member that forges the state of another one within the bounds. It can
+//! keep others from hearing that one, and cannot make them hear what that one did not say.
 
 mod reader;
 
@@ -178,9 +180,10 @@ impl Vet {
         let id = node(ops)?;
         number(ops)?;
         number(ops)?;
-        // Nobody but this node writes its present state, and nobody else may be its future.
+        // Nobody but this node writes its present state. A greater generation may be another process
+        // under this node's name, which has to be seen to be told of.
         let own_generation = self.generation.load(Ordering::Relaxed);
-        if *id.node_id == *self.node_id && id.generation_id >= own_generation {
+        if *id.node_id == *self.node_id && id.generation_id == own_generation {
             return Err(Reject::Identity);
         }
         match named.keys.insert(id.clone(), 0) {

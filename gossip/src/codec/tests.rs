@@ -98,6 +98,10 @@ fn the_bytes_of_each_record_are_golden() {
             "02090406636861742f611efba00f140228fbd00701fbbc0201",
         ),
         (Record { seq: 300, body: Body::Pulse(77) }, "02fb2c01054d"),
+        (
+            Record { seq: 1, body: Body::Certificate(vec![vec![3], vec![4, 5]]) },
+            "020106020103020405",
+        ),
     ];
     for (record, expected) in golden {
         let bytes = encode(&record).unwrap();
@@ -109,10 +113,35 @@ fn the_bytes_of_each_record_are_golden() {
 #[test]
 fn the_bytes_of_a_push_are_golden() {
     let records = vec![encode(&card()).unwrap()];
-    let push = Push { node_id: "n1".to_owned(), generation: 1_000, records };
+    let chain = vec![vec![9, 8, 7]];
+    let push = Push { node_id: "n1".to_owned(), generation: 1_000, hops: 2, chain, records };
     let bytes = encode_push(push.clone()).unwrap();
-    assert_eq!(hex(&bytes), "02026e31fbe803011002010005302e312e3004616231320201");
+    assert_eq!(hex(&bytes), "02026e31fbe803020103090807011002010005302e312e3004616231320201");
     assert_eq!(decode_push(&bytes).unwrap(), push);
+}
+
+#[test]
+fn the_bytes_of_a_sealed_record_are_golden() {
+    let sealed = Sealed { record: vec![1, 2, 3], scheme: 0x0403, signature: vec![4, 5] };
+    let bytes = encode_sealed(sealed.clone()).unwrap();
+    assert_eq!(hex(&bytes), "0203010203fb0304020405");
+    assert_eq!(decode_sealed(&bytes).unwrap(), sealed);
+    for end in 0..bytes.len() {
+        assert_eq!(decode_sealed(&bytes[..end]), Err(CodecError::Malformed), "{end} bytes");
+    }
+}
+
+#[test]
+fn a_certificate_that_is_too_long_is_refused() {
+    for chain in [vec![vec![0; CHAIN_BYTES_MAX + 1]], vec![Vec::new(); CHAIN_MAX + 1]] {
+        let record = Record { seq: 1, body: Body::Certificate(chain.clone()) };
+        assert_eq!(encode(&record), Err(CodecError::TooLong));
+        let wire = WireRecord { seq: 1, body: WireBody::Certificate(chain) };
+        let bytes = write(&wire, 2 * RECORD_BYTES_MAX).unwrap();
+        assert_eq!(decode(&bytes), Err(CodecError::TooLong));
+    }
+    let longest = Record { seq: 1, body: Body::Certificate(vec![vec![0; CHAIN_BYTES_MAX / 4]; 4]) };
+    assert_eq!(decode(&encode(&longest).unwrap()).unwrap(), longest);
 }
 
 #[test]

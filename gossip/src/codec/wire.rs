@@ -11,7 +11,16 @@ use bincode::{Decode, Encode};
 pub(super) struct WirePush {
     pub(super) node_id: String,
     pub(super) generation: u64,
+    pub(super) hops: u8,
+    pub(super) chain: Vec<Vec<u8>>,
     pub(super) records: Vec<Vec<u8>>,
+}
+
+#[derive(Encode, Decode)]
+pub(super) struct WireSealed {
+    pub(super) record: Vec<u8>,
+    pub(super) scheme: u16,
+    pub(super) signature: Vec<u8>,
 }
 
 #[derive(Encode, Decode)]
@@ -28,6 +37,7 @@ pub(super) enum WireBody {
     Override(String, WireOverride),
     Window(String, WireWindow),
     Pulse(u64),
+    Certificate(Vec<Vec<u8>>),
 }
 
 #[derive(Encode, Decode)]

@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 
 use chitchat::{ChitchatMessage, Deserializable};
 
+use tokio::time::timeout;
+
 use super::*;
 use crate::Tls;
 use crate::transport;
@@ -45,10 +47,11 @@ async fn a_gossip_task_that_panics_is_started_again_under_the_next_generation() 
     let (_mine_in, mine) = watch::channel(Mine::default());
     let (stop_in, stop) = watch::channel(false);
     let (ours_in, mut ours) = watch::channel(Ours::default());
-    let net = transport::bind(&config, Arc::clone(&stats), pushes_in).unwrap();
+    let (net, authority) = transport::bind(&config, Arc::clone(&stats), pushes_in).unwrap();
+    let seals = Seals::new(&config.cluster_id, authority);
     let port = Arc::clone(net.net());
     let channels = Channels { mine, stop, commands, pushes, ours: ours_in };
-    let node = tokio::spawn(Node::new(config, net, Arc::clone(&stats), channels).run());
+    let node = tokio::spawn(Node::new(config, (net, seals), Arc::clone(&stats), channels).run());
 
     ours.changed().await.unwrap();
     port.hand_to_chitchat(poison());

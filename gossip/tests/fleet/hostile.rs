@@ -109,8 +109,8 @@ async fn frames_that_would_poison_the_state_are_counted_and_change_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_in_another_nodes_name_is_refused() {
     let (_certificates, mut one, two, rogue) = scene().await;
-    // Format 2, the name, generation 9, no records.
-    let push = |name: &str| [&[2, 2, name.len() as u8], name.as_bytes(), &[9, 0]].concat();
+    // Format 2, the name, generation 9, no hops, no certificate, no records.
+    let push = |name: &str| [&[2, 2, name.len() as u8], name.as_bytes(), &[9, 0, 0, 0]].concat();
     expect_reject(&mut one, &rogue, &push("two"), Reject::Identity).await;
     expect_reject(&mut one, &rogue, &push("one"), Reject::Identity).await;
     assert_eq!(one.member("two").unwrap().generation, 1);
