@@ -18,6 +18,7 @@ use std::time::Duration;
 
 mod address;
 mod check;
+mod codes;
 mod error;
 mod file;
 mod scalar;
@@ -28,6 +29,7 @@ mod tests;
 use crate::fnv;
 
 pub use address::is_metadata_address;
+pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::ConfigError;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
@@ -40,8 +42,8 @@ pub const ENDPOINTS_MAX: usize = 10_000;
 pub const ALIASES_MAX: usize = 64;
 /// Most seeds a node is given.
 pub const SEEDS_MAX: usize = 64;
-/// Most codes in `circuit_breaker.capacity_status_codes`.
-pub const CAPACITY_CODES_MAX: usize = 16;
+/// Most entries of `retry.on`.
+pub const RETRY_ON_MAX: usize = 32;
 /// Most paths in `fail_closed.allowed_paths`.
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
@@ -290,6 +292,17 @@ pub struct FailClosed {
 pub struct Retry {
     /// Attempts of one request, the first included; 1 to 10, 3 by default.
     pub max_attempts: u32,
+    /// After which failures the same endpoint is asked again, once, if no other is left.
+    pub on: RetryOn,
+}
+
+/// After which failures the same endpoint may be asked again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn {
+    /// No connection could be made; yes by default.
+    pub refused: bool,
+    /// These statuses; 502, 503 and 529 by default.
+    pub codes: Vec<u16>,
 }
 
 /// How long an attempt may take.
@@ -322,9 +335,6 @@ pub struct Pool {
     pub timeouts: Timeouts,
     /// The synthetic request that tries an endpoint first.
     pub probe: Probe,
-    /// The statuses by which an endpoint says that it is busy, not ill, 429 always being one; at most
-    /// [`CAPACITY_CODES_MAX`] of 400 to 599.
-    pub capacity_status_codes: Vec<u16>,
     /// How an endpoint is chosen.
     pub policy: Policy,
 }
@@ -366,6 +376,8 @@ pub struct Endpoint {
     pub api_key: Option<Secret>,
     /// When its circuit opens and how it comes back.
     pub rule: breaker::Rule,
+    /// What its statuses say about its health.
+    pub codes: StatusCodes,
     /// Where it is asked whether it is up; `None` does not ask.
     pub health: Option<Health>,
 }

@@ -8,7 +8,6 @@
 //! Invariants: a rule that is handed on has passed its own check; its ladder begins with a probe
 //! exactly if the model has one.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use breaker::{Recovery, Rule};
@@ -18,12 +17,11 @@ use crate::config::error::ConfigError;
 use crate::config::file::{CircuitSection, Given, ProbeSection, SlowSection, TimeoutsSection};
 use crate::config::scalar::{duration_text, truth, whole};
 use crate::config::section::Section;
-use crate::config::{Probe, ProbeRoute, Timeouts};
+use crate::config::{Probe, ProbeRoute, StatusCodes, Timeouts};
 
+mod codes;
 mod rule;
 
-/// The statuses that may speak of capacity.
-const CAPACITY_CODES: RangeInclusive<u16> = 400..=599;
 /// A probe asks whether a model answers, not for an essay.
 const PROBE_TOKENS_MAX: u32 = 1_024;
 
@@ -33,7 +31,7 @@ pub(super) struct Inherited {
     pub(super) rule: Rule,
     pub(super) probe: Probe,
     pub(super) timeouts: Timeouts,
-    pub(super) capacity_status_codes: Vec<u16>,
+    pub(super) codes: StatusCodes,
 }
 
 impl Default for Inherited {
@@ -54,7 +52,7 @@ impl Default for Inherited {
                 idle: Duration::from_secs(60),
                 total: Duration::from_secs(600),
             },
-            capacity_status_codes: vec![429],
+            codes: StatusCodes::default(),
         }
     }
 }
@@ -79,9 +77,7 @@ impl Inherited {
             let section = level.child("circuit_breaker", circuit);
             next.rule = rule::overlay(&section, raw, &self.rule)?;
             next.probe = overlay_probe(&section, &raw.probe, &self.probe)?;
-            if raw.capacity_status_codes.get().is_some() {
-                next.capacity_status_codes = capacity_status_codes(&section, raw)?;
-            }
+            next.codes = codes::overlay(&section, raw, &self.codes)?;
         }
         if let Recovery::Staged { probe, ramp: _ } = &mut next.rule.recovery {
             *probe = next.probe.enabled;
@@ -185,20 +181,6 @@ fn overlay_probe(
         prompt: section
             .or("prompt", &raw.prompt, inherited.prompt.clone(), |text| Ok(text.to_owned()))?,
     })
-}
-
-/// Reads the statuses by which an endpoint says that it is busy, not ill.
-fn capacity_status_codes(
-    circuit: &Section<'_>,
-    raw: &CircuitSection,
-) -> Result<Vec<u16>, ConfigError> {
-    let mut codes = Vec::new();
-    for (index, entry) in raw.capacity_status_codes.entries().iter().enumerate() {
-        let code = circuit
-            .entry("capacity_status_codes", index, entry, |text| whole(text, CAPACITY_CODES))?;
-        codes.push(code);
-    }
-    Ok(codes)
 }
 
 #[cfg(test)]

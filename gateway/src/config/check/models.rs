@@ -88,7 +88,6 @@ fn pool(
         on_all_open,
         timeouts: own.timeouts,
         probe: own.probe,
-        capacity_status_codes: own.capacity_status_codes,
         policy,
     })
 }
@@ -168,10 +167,10 @@ fn endpoint(
     let found =
         section.required("address", &raw.address, "write http://host:port", address::upstream)?;
     refuse_what_is_the_models(section, raw)?;
-    let rule = if raw.circuit_breaker.get().is_some() {
-        own.overlaid(section, &raw.circuit_breaker, &Given::default())?.rule
+    let own = if raw.circuit_breaker.get().is_some() {
+        own.overlaid(section, &raw.circuit_breaker, &Given::default())?
     } else {
-        own.rule.clone()
+        own.clone()
     };
     Ok(Endpoint {
         name,
@@ -181,7 +180,8 @@ fn endpoint(
         upstream_model: section.optional("upstream_model", &raw.upstream_model, upstream_model)?,
         weight: section.or("weight", &raw.weight, 1, |text| whole(text, 1..=WEIGHT_MAX))?,
         api_key: section.secret("api_key", &raw.api_key)?,
-        rule,
+        rule: own.rule,
+        codes: own.codes,
         health: health(section, raw)?,
     })
 }
@@ -236,10 +236,7 @@ fn refuse_what_is_the_models(
     let Some(circuit) = raw.circuit_breaker.get() else { return Ok(()) };
     let cure = "move it to the circuit_breaker of the model";
     let problem = "it cannot differ between endpoints of one model";
-    let places = [
-        ("circuit_breaker.probe", circuit.probe.place()),
-        ("circuit_breaker.capacity_status_codes", circuit.capacity_status_codes.place()),
-    ];
+    let places = [("circuit_breaker.probe", circuit.probe.place())];
     match places.into_iter().find_map(|(key, place)| place.map(|place| (key, place))) {
         None => Ok(()),
         Some((key, place)) => Err(section.refuse(key, Some(place), problem, cure)),

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use breaker::{Mode, P95Rule, Recovery, Rule, SlowRule};
+use breaker::{Mode, P95Rule, Recovery, SlowRule};
 
 use super::{
     AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
@@ -20,7 +20,7 @@ use super::{
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
     Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
-    Policy, Pool, Probe, ProbeRoute, Server, StateFile, Timeouts,
+    Policy, Pool, Probe, ProbeRoute, Retry, Server, StateFile, Timeouts,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -37,7 +37,7 @@ pub(in crate::config) fn effective(config: &Config) -> String {
             .as_ref()
             .map_or_else(Given::default, |found| Given::written(state(found))),
         fail_closed: Given::written(fail_closed(&config.fail_closed)),
-        retry: Given::written(RetrySection { max_attempts: number(config.retry.max_attempts) }),
+        retry: Given::written(retry(&config.retry)),
         models: Given::written(list(config.pools.iter().map(model))),
         log: Given::written(log(&config.log)),
         ..File::default()
@@ -94,6 +94,10 @@ fn list<T, const MAX: usize>(entries: impl Iterator<Item = T>) -> List<T, MAX> {
 
 fn texts<const MAX: usize>(entries: &[String]) -> Given<List<Scalar, MAX>> {
     Given::written(list(entries.iter().map(|entry| Scalar(escape(entry)))))
+}
+
+fn numbers<const MAX: usize>(entries: &[u16]) -> Given<List<Scalar, MAX>> {
+    Given::written(list(entries.iter().map(|entry| Scalar(entry.to_string()))))
 }
 
 fn server(server: &Server) -> ServerSection {
@@ -164,6 +168,15 @@ fn fail_closed(fail_closed: &FailClosed) -> FailClosedSection {
     }
 }
 
+fn retry(retry: &Retry) -> RetrySection {
+    let refused = retry.on.refused.then(|| Scalar("refused".to_owned()));
+    let codes = retry.on.codes.iter().map(|code| Scalar(code.to_string()));
+    RetrySection {
+        max_attempts: number(retry.max_attempts),
+        on: Given::written(list(refused.into_iter().chain(codes))),
+    }
+}
+
 fn log(log: &Log) -> LogSection {
     let format = match log.format {
         LogFormat::Text => "text",
@@ -180,30 +193,31 @@ fn model(pool: &Pool) -> ModelSection {
         OnAllOpen::PassThrough => "pass_through",
         OnAllOpen::Reject => "reject",
     };
-    let common =
-        pool.endpoints.first().map_or_else(Rule::default, |endpoint| endpoint.rule.clone());
-    let mut circuit_breaker = circuit(&common);
-    circuit_breaker.probe = Given::written(probe(&pool.probe));
-    let codes = pool.capacity_status_codes.iter().map(|code| Scalar(code.to_string()));
-    circuit_breaker.capacity_status_codes = Given::written(list(codes));
+    // What the first endpoint has stands at the model; each that differs repeats its own.
+    let common = pool.endpoints.first();
+    let circuit_breaker = common.map_or_else(Given::default, |common| {
+        let mut circuit_breaker = circuit(common);
+        circuit_breaker.probe = Given::written(probe(&pool.probe));
+        Given::written(Box::new(circuit_breaker))
+    });
     ModelSection {
         name: text(&pool.name),
         aliases: texts(&pool.aliases),
         policy: text(policy),
         on_all_open: text(on_all_open),
         timeouts: Given::written(Box::new(timeouts(&pool.timeouts))),
-        circuit_breaker: Given::written(Box::new(circuit_breaker)),
-        endpoints: Given::written(list(
-            pool.endpoints.iter().map(|found| endpoint(found, &common)),
-        )),
+        circuit_breaker,
+        endpoints: Given::written(list(pool.endpoints.iter().map(|found| endpoint(found, common)))),
     }
 }
 
-fn endpoint(endpoint: &Endpoint, common: &Rule) -> EndpointSection {
-    let circuit_breaker = if endpoint.rule == *common {
+fn endpoint(endpoint: &Endpoint, common: Option<&Endpoint>) -> EndpointSection {
+    let is_common =
+        |common: &Endpoint| endpoint.rule == common.rule && endpoint.codes == common.codes;
+    let circuit_breaker = if common.is_some_and(is_common) {
         Given::default()
     } else {
-        Given::written(Box::new(circuit(&endpoint.rule)))
+        Given::written(Box::new(circuit(endpoint)))
     };
     let health = endpoint.health.as_ref();
     EndpointSection {
@@ -229,7 +243,8 @@ fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {
     }
 }
 
-fn circuit(rule: &Rule) -> CircuitSection {
+fn circuit(endpoint: &Endpoint) -> CircuitSection {
+    let Endpoint { rule, codes, .. } = endpoint;
     let mode = match rule.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -267,7 +282,11 @@ fn circuit(rule: &Rule) -> CircuitSection {
             deadline: duration(rule.half_open.deadline),
         }),
         probe: Given::default(),
-        capacity_status_codes: Given::default(),
+        fault_status_codes: numbers(&codes.fault),
+        neutral_status_codes: numbers(&codes.neutral),
+        capacity_status_codes: numbers(&codes.capacity),
+        credential_status_codes: numbers(&codes.credential),
+        pause_status_codes: numbers(&codes.pause),
     }
 }
 

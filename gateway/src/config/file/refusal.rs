@@ -23,7 +23,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("cluster.quorum", &["of", "max_open_share"]),
     ("circuit_breaker", &["scope", "canary"]),
     ("circuit_breaker.probe", &["cache_usage_max"]),
-    ("retry", &["budget", "on"]),
+    ("retry", &["budget"]),
     ("models", &["fallback", "failover", "limits", "priority"]),
     ("models.endpoints", &["kind", "priority", "quota_group"]),
 ];

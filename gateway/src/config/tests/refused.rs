@@ -35,7 +35,7 @@ fn k01_a_mistyped_key_is_refused_with_the_nearest() {
 fn k01_a_key_like_no_other_is_refused_with_all_known_ones() {
     refused_before(
         "retry: {\"a\\nb\": 1}",
-        "1:9: unknown key \"a b\" in retry; known here: max_attempts",
+        "1:9: unknown key \"a b\" in retry; known here: max_attempts, on",
     );
 }
 
