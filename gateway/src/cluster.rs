@@ -72,13 +72,13 @@ impl Seat {
     ) -> Self {
         let rule = rule_of(cluster);
         let mut council = Council::new(me.clone(), rule, clock::now());
-        for (pool, endpoint) in parts.fleet.endpoints() {
+        for (_, endpoint) in parts.fleet.endpoints() {
             let open = &endpoint.config.rule.open;
             let recovery = Recovery {
                 base: open.base,
                 max: open.max,
                 reset_after: open.reset_after,
-                probe_timeout: pool.probe.first_token,
+                probe_timeout: endpoint.config.probe.first_token,
             };
             council.enrol(endpoint.key.clone(), recovery);
         }
@@ -282,13 +282,7 @@ impl Seat {
 
     /// Takes in how the steward's probe went.
     fn probed(&self, endpoint: &EndpointKey, fence: (u64, u32), result: ProbeResult) {
-        let result_name = match result {
-            ProbeResult::Passed => "passed",
-            ProbeResult::Failed => "failed",
-            ProbeResult::Inconclusive => "inconclusive",
-        };
-        let labels = [("endpoint", endpoint.as_str()), ("result", result_name)];
-        self.parts.meters.counter("probes_total", &labels).increment(1);
+        let result_name = probe::word(result);
         let now = clock::now();
         tracing::info!(%endpoint, incident = fence.0, failures = fence.1, result = result_name,
             "this node, the steward, has probed");

@@ -21,6 +21,7 @@ mod check;
 mod codes;
 mod error;
 mod file;
+mod probe;
 mod scalar;
 mod section;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::fnv;
 pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::ConfigError;
+pub use probe::{Kind, Probe, ProbeRoute};
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -333,8 +335,6 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long an attempt may take.
     pub timeouts: Timeouts,
-    /// The synthetic request that tries an endpoint first.
-    pub probe: Probe,
     /// How an endpoint is chosen.
     pub policy: Policy,
 }
@@ -376,6 +376,10 @@ pub struct Endpoint {
     pub api_key: Option<Secret>,
     /// When its circuit opens and how it comes back.
     pub rule: breaker::Rule,
+    /// What kind of server it is.
+    pub kind: Kind,
+    /// The synthetic request that tries it first.
+    pub probe: Probe,
     /// What its statuses say about its health.
     pub codes: StatusCodes,
     /// Where it is asked whether it is up; `None` does not ask.
@@ -393,33 +397,6 @@ pub struct Health {
     /// How long the answer may take; 1 ms to less than `interval`, by default 2 s, or 500 ms
     /// if the interval is not longer than 2 s.
     pub timeout: Duration,
-}
-
-/// The synthetic request that tries an endpoint before real ones do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// Whether one is sent at all; true by default.
-    pub enabled: bool,
-    /// Where it is sent; chat by default.
-    pub route: ProbeRoute,
-    /// How long its answer may take; 10 s by default.
-    pub first_token: Duration,
-    /// Most tokens asked for; 1 to 1,024, 16 by default.
-    pub max_tokens: u32,
-    /// What it says; `ping` by default.
-    pub prompt: String,
-}
-
-/// Which of an endpoint's routes a probe is sent to: one that its model serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProbeRoute {
-    /// `/v1/chat/completions`.
-    #[default]
-    Chat,
-    /// `/v1/completions`.
-    Completions,
-    /// `/v1/embeddings`.
-    Embeddings,
 }
 
 /// What is logged and how.

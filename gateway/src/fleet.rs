@@ -29,8 +29,6 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long to wait for what.
     pub timeouts: Timeouts,
-    /// The synthetic probe.
-    pub probe: config::Probe,
     /// The endpoints, at least one.
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What is counted per pool.
@@ -86,7 +84,6 @@ impl Fleet {
                 aliases: pool.aliases.clone(),
                 on_all_open: pool.on_all_open,
                 timeouts: pool.timeouts.clone(),
-                probe: pool.probe.clone(),
                 endpoints,
                 meters: meters.pool(&pool.name),
             }));

@@ -8,7 +8,7 @@ pub mod admission;
 mod attempt;
 mod log;
 mod relay;
-mod sse;
+pub(crate) mod sse;
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -418,6 +418,8 @@ section! {
         first_token: Scalar,
         max_tokens: Scalar,
         prompt: Scalar,
+        cache_usage_max: Scalar,
+        metrics_path: Scalar,
     }
 }
 
@@ -458,6 +460,7 @@ section! {
     EndpointSection {
         name: Scalar,
         address: Scalar,
+        kind: Scalar,
         upstream_model: Scalar,
         weight: Scalar,
         api_key: Scalar,

@@ -12,7 +12,7 @@ use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
@@ -150,7 +150,7 @@ pub(super) async fn run(
         let refused = refused(admission, response, limits.idle_until()).await;
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
-    if is_event_stream(&response) {
+    if upstream::is_event_stream(response.headers()) {
         stream(&mut limits, admission, response, first_token.min(deadline)).await
     } else {
         plain(&mut limits, admission, response, call).await
@@ -375,11 +375,6 @@ async fn passed_on(
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission)),
     }
-}
-
-fn is_event_stream(response: &Response<Incoming>) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
 fn faulty(admission: Admission, cause: Cause, error: ApiError) -> Failure {

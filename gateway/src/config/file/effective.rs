@@ -20,7 +20,7 @@ use super::{
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
     Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
-    Policy, Pool, Probe, ProbeRoute, Retry, Server, StateFile, Timeouts,
+    Policy, Pool, Probe, Retry, Server, StateFile, Timeouts,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -195,11 +195,8 @@ fn model(pool: &Pool) -> ModelSection {
     };
     // What the first endpoint has stands at the model; each that differs repeats its own.
     let common = pool.endpoints.first();
-    let circuit_breaker = common.map_or_else(Given::default, |common| {
-        let mut circuit_breaker = circuit(common);
-        circuit_breaker.probe = Given::written(probe(&pool.probe));
-        Given::written(Box::new(circuit_breaker))
-    });
+    let circuit_breaker =
+        common.map_or_else(Given::default, |common| Given::written(Box::new(circuit(common))));
     ModelSection {
         name: text(&pool.name),
         aliases: texts(&pool.aliases),
@@ -212,8 +209,11 @@ fn model(pool: &Pool) -> ModelSection {
 }
 
 fn endpoint(endpoint: &Endpoint, common: Option<&Endpoint>) -> EndpointSection {
-    let is_common =
-        |common: &Endpoint| endpoint.rule == common.rule && endpoint.codes == common.codes;
+    let is_common = |common: &Endpoint| {
+        endpoint.rule == common.rule
+            && endpoint.codes == common.codes
+            && endpoint.probe == common.probe
+    };
     let circuit_breaker = if common.is_some_and(is_common) {
         Given::default()
     } else {
@@ -223,6 +223,7 @@ fn endpoint(endpoint: &Endpoint, common: Option<&Endpoint>) -> EndpointSection {
     EndpointSection {
         name: text(&endpoint.name),
         address: text(&format!("{}{}", endpoint.address, endpoint.base_path)),
+        kind: text(endpoint.kind.as_str()),
         upstream_model: optional_text(endpoint.upstream_model.as_ref()),
         weight: number(endpoint.weight),
         api_key: masked(endpoint.api_key.as_ref()),
@@ -244,7 +245,7 @@ fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {
 }
 
 fn circuit(endpoint: &Endpoint) -> CircuitSection {
-    let Endpoint { rule, codes, .. } = endpoint;
+    let Endpoint { rule, codes, probe, .. } = endpoint;
     let mode = match rule.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -281,7 +282,7 @@ fn circuit(endpoint: &Endpoint) -> CircuitSection {
             share: number(rule.half_open.share),
             deadline: duration(rule.half_open.deadline),
         }),
-        probe: Given::default(),
+        probe: Given::written(self::probe(probe)),
         fault_status_codes: numbers(&codes.fault),
         neutral_status_codes: numbers(&codes.neutral),
         capacity_status_codes: numbers(&codes.capacity),
@@ -309,13 +310,11 @@ fn slow(slow: &SlowRule) -> SlowSection {
 fn probe(probe: &Probe) -> ProbeSection {
     ProbeSection {
         enabled: number(probe.enabled),
-        route: text(match probe.route {
-            ProbeRoute::Chat => "chat",
-            ProbeRoute::Completions => "completions",
-            ProbeRoute::Embeddings => "embeddings",
-        }),
+        route: text(probe.route.as_str()),
         first_token: duration(probe.first_token),
         max_tokens: number(probe.max_tokens),
         prompt: text(&probe.prompt),
+        cache_usage_max: number_limit(probe.cache_usage_max),
+        metrics_path: text(&probe.metrics_path),
     }
 }

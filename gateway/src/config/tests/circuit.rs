@@ -328,17 +328,17 @@ fn a_list_of_statuses_that_contradicts_itself_or_another_is_refused() {
     for (head, expected) in [
         (
             "{capacity_status_codes: [429, 200]}",
-            "1:49: circuit_breaker.capacity_status_codes[1]: \"200\" is out of range; use 400 to \
+            "1:48: circuit_breaker.capacity_status_codes[1]: \"200\" is out of range; use 400 to \
              599",
         ),
         (
             "{fault_status_codes: [429], capacity_status_codes: [429]}",
-            "1:71: circuit_breaker.capacity_status_codes[0]: 429 stands in fault_status_codes \
+            "1:70: circuit_breaker.capacity_status_codes[0]: 429 stands in fault_status_codes \
              already; keep it in the one list that says what it means",
         ),
         (
             "{neutral_status_codes: [501, 501]}",
-            "1:48: circuit_breaker.neutral_status_codes[1]: 501 stands in neutral_status_codes \
+            "1:47: circuit_breaker.neutral_status_codes[1]: 501 stands in neutral_status_codes \
              already; keep it in the one list that says what it means",
         ),
     ] {
@@ -367,5 +367,41 @@ fn what_is_asked_again_is_a_list_of_its_own() {
                  status of 500 to 599"
             ),
         );
+    }
+}
+
+#[test]
+fn a_probe_may_differ_at_each_level_and_must_fit_its_server() {
+    let text = "circuit_breaker: {probe: {max_tokens: 2}}
+models:
+  - name: m
+    circuit_breaker: {probe: {prompt: hi}}
+    endpoints:
+      - {name: a, address: \"http://a\"}
+      - name: b
+        address: \"http://b\"
+        kind: vllm
+        circuit_breaker: {probe: {cache_usage_max: 0.75, metrics_path: /m, enabled: true}}
+      - {name: c, address: \"http://c\", circuit_breaker: {probe: {enabled: false}}}
+";
+    let config = parsed(text);
+    let [a, b, c] = [0, 1, 2].map(|index: usize| config.pools[0].endpoints[index].clone());
+    assert_eq!((a.kind, a.probe.max_tokens, a.probe.prompt.as_str()), (Kind::OpenAi, 2, "hi"));
+    assert_eq!((b.kind, b.probe.cache_usage_max, b.probe.max_tokens), (Kind::Vllm, Some(0.75), 2));
+    assert_eq!((b.probe.metrics_path.as_str(), a.probe.cache_usage_max), ("/m", None));
+    assert_eq!((a.rule.recovery, c.rule.recovery), (staged(true, 60), staged(false, 60)));
+    assert_eq!(parsed(&config.effective_yaml()), config);
+
+    for (keys, said) in [
+        (", circuit_breaker: {probe: {cache_usage_max: 0.75}}", "of kind openai shows no use"),
+        (", kind: vllm, circuit_breaker: {probe: {cache_usage_max: 75}}", "75 is no share"),
+        (", kind: vllm, circuit_breaker: {probe: {cache_usage_max: 0}}", "0 is no share"),
+        (", kind: anthropic, circuit_breaker: {probe: {route: completions}}", "has no such route"),
+        (", circuit_breaker: {probe: {first_token: 90s}}", "1m30s is never reached"),
+        (", circuit_breaker: {probe: {metrics_path: metrics}}", "does not begin with /"),
+        (", kind: tgi", "\"tgi\" is not known; known here: openai, anthropic, azure, vllm, sglang"),
+    ] {
+        let refusal = refusal(&model(keys, ""));
+        assert!(refusal.contains(said), "{keys}: {refusal}");
     }
 }
