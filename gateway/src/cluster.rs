@@ -247,13 +247,7 @@ impl Seat {
 
     /// Takes in how the steward's probe went.
     fn probed(&self, endpoint: &EndpointKey, fence: (u64, u32), result: ProbeResult) {
-        let result_name = match result {
-            ProbeResult::Passed => "passed",
-            ProbeResult::Failed => "failed",
-            ProbeResult::Inconclusive => "inconclusive",
-        };
-        let labels = [("endpoint", endpoint.as_str()), ("result", result_name)];
-        self.parts.meters.counter("probes_total", &labels).increment(1);
+        let result_name = probe::word(result);
         let now = clock::now();
         tracing::info!(%endpoint, incident = fence.0, failures = fence.1, result = result_name,
             "this node, the steward, has probed");

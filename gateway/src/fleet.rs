@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use quorum::EndpointKey;
 
-pub use choice::{Tried, Unavailable};
+pub use choice::{Chosen, Tried, Unavailable};
 pub use endpoint::{Admission, Endpoint, Happening, Sink};
 
 use crate::config::{self, OnAllOpen, Timeouts};
@@ -30,10 +30,6 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long to wait for what.
     pub timeouts: Timeouts,
-    /// The synthetic probe.
-    pub probe: config::Probe,
-    /// The statuses by which an endpoint says that it is busy, not ill.
-    pub capacity_status_codes: Vec<u16>,
     /// The endpoints, at least one.
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What is counted per pool.
@@ -118,8 +114,6 @@ impl Fleet {
                 aliases: pool.aliases.clone(),
                 on_all_open: pool.on_all_open,
                 timeouts: pool.timeouts.clone(),
-                probe: pool.probe.clone(),
-                capacity_status_codes: pool.capacity_status_codes.clone(),
                 endpoints,
                 meters: meters.pool(&pool.name),
                 small_tokens_max: pool

@@ -8,7 +8,7 @@ pub mod admission;
 mod attempt;
 mod log;
 mod relay;
-mod sse;
+pub(crate) mod sse;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,18 +23,21 @@ use hyper::{Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use self::admission::{Call, Route};
-use self::attempt::{Answer, Rest};
+use self::attempt::{Answer, FailureKind, Rest};
 use self::log::Line;
 use self::relay::{Interrupted, Patience, Relay};
 use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
-use crate::fleet::{Fleet, Pool, Tried, Unavailable};
+use crate::fleet::{Chosen, Endpoint, Fleet, Pool, Tried, Unavailable};
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
 /// How many attempts a request gets when all endpoints are presumed dead.
 const DEGRADED_ATTEMPTS: u32 = 2;
+/// Before the same endpoint is asked again it gets a pause of at most this, by chance, so that those
+/// who failed together do not come back together.
+const AGAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Longest request id that is taken from a caller.
 const REQUEST_ID_MAX: usize = 128;
 
@@ -68,8 +71,18 @@ pub enum Body {
 struct Served {
     answer: Answer,
     pool: Arc<Pool>,
-    endpoint: Arc<crate::fleet::Endpoint>,
+    endpoint: Arc<Endpoint>,
     is_degraded: bool,
+}
+
+/// Where a request has been.
+#[derive(Default)]
+struct Course {
+    tried: Tried,
+    /// An endpoint whose failure may be over at once.
+    again: Option<Arc<Endpoint>>,
+    /// No endpoint is asked a third time.
+    has_repeated: bool,
 }
 
 impl Gate {
@@ -135,11 +148,11 @@ impl Gate {
         deadline: Instant,
         line: &mut Line,
     ) -> Result<Served, ApiError> {
-        let mut tried = Tried::default();
+        let mut course = Course::default();
         let mut last = None;
         let mut most = self.retry.max_attempts;
         while line.attempts < most {
-            let chosen = match pool.choose(clock::now(), call.prompt_tokens, &tried) {
+            let chosen = match choose(pool, call, &mut course).await {
                 Ok(chosen) => chosen,
                 Err(Unavailable::Exhausted) => break,
                 Err(Unavailable::AllOut { returns_in }) => {
@@ -152,7 +165,7 @@ impl Gate {
                 most = most.min(DEGRADED_ATTEMPTS);
             }
             let endpoint = Arc::clone(chosen.admission.endpoint());
-            tried.insert(&endpoint);
+            course.tried.insert(&endpoint);
             let run = attempt::run(upstream, pool, call, caller, deadline, chosen.admission);
             match run.await {
                 Ok(answer) => {
@@ -162,6 +175,8 @@ impl Gate {
                 Err(failure) => {
                     line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
                     last = Some(failure.error);
+                    let may_repeat = !course.has_repeated && self.retry.may_repeat(failure.kind);
+                    course.again = may_repeat.then_some(endpoint);
                     if !failure.may_failover || clock::instant() >= deadline {
                         break;
                     }
@@ -293,6 +308,27 @@ impl Gate {
         headers.insert(HeaderName::from_static("x-quorumgate-node"), self.node.clone());
         response
     }
+}
+
+impl Retry {
+    fn may_repeat(&self, kind: FailureKind) -> bool {
+        match kind {
+            FailureKind::Refused => self.on.refused,
+            FailureKind::Status(code) => self.on.codes.contains(&code),
+            FailureKind::Final => false,
+        }
+    }
+}
+
+/// Chooses for the next attempt: an endpoint that was not tried, or, where none is left, the last one
+/// once more if its failure was of a kind that passes.
+async fn choose(pool: &Pool, call: &Call, course: &mut Course) -> Result<Chosen, Unavailable> {
+    let chosen = pool.choose(clock::now(), call.prompt_tokens, &course.tried);
+    let Err(Unavailable::Exhausted) = chosen else { return chosen };
+    let Some(endpoint) = course.again.take() else { return chosen };
+    course.has_repeated = true;
+    tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
+    pool.choose_again(clock::now(), call.prompt_tokens, &endpoint)
 }
 
 /// The caller's request id if it is safe, else one of our own.

@@ -28,7 +28,9 @@ const RELEARN: Duration = Duration::from_secs(5);
 
 /// A member that holds the canary slot hands it on when no small request came for as long as the
 /// first cool-down, within these bounds.
-const TURN_MIN: Duration = Duration::from_secs(1);
+/// Where no client asks at all, the holder's own small requests come at twice the pace of the shortest
+/// turn.
+const TURN_MIN: Duration = Duration::from_secs(2);
 const TURN_MAX: Duration = Duration::from_secs(10);
 
 /// One node's voice in the council.
@@ -205,7 +207,7 @@ fn enrolment(pool: &Pool, endpoint: &Endpoint) -> Enrolment {
     let rule = &endpoint.config.rule;
     let way = match rule.recovery {
         breaker::Recovery::Staged { probe, ramp: _ } => Way::Ladder {
-            probe: probe && pool.probe.enabled,
+            probe,
             canaries: rule.half_open.successes,
             turn: turn(endpoint),
         },
@@ -217,7 +219,7 @@ fn enrolment(pool: &Pool, endpoint: &Endpoint) -> Enrolment {
             base: rule.open.base,
             max: rule.open.max,
             reset_after: rule.open.reset_after,
-            probe_timeout: pool.probe.first_token,
+            probe_timeout: endpoint.config.probe.first_token,
             way,
         },
         conviction: Conviction {

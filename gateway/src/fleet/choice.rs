@@ -94,6 +94,23 @@ impl Pool {
         }
     }
 
+    /// Asks for `endpoint`, which was tried, once more; the caller has found that no other is left.
+    ///
+    /// # Errors
+    /// [`Unavailable::Exhausted`] if its breaker, the cluster or a pause has it out.
+    pub fn choose_again(
+        &self,
+        now: Duration,
+        prompt_tokens: u64,
+        endpoint: &Arc<Endpoint>,
+    ) -> Result<Chosen, Unavailable> {
+        let admission = Some(endpoint)
+            .filter(|one| one.is_promising(now))
+            .and_then(|one| one.admit(now, Errand::Request { prompt_tokens }).ok());
+        let chosen = admission.map(|admission| Chosen { admission, is_degraded: false });
+        chosen.ok_or(Unavailable::Exhausted)
+    }
+
     /// Whether every endpoint is out by its breaker, the cluster or an order.
     pub fn is_all_open(&self, now: Duration) -> bool {
         !self.endpoints.iter().any(|endpoint| endpoint.is_promising(now))

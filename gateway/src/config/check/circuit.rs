@@ -6,26 +6,22 @@
 //! before the circuit sees it.
 //!
 //! Invariants: a rule that is handed on has passed its own check; its ladder begins with a probe
-//! exactly if the model has one.
+//! exactly if the endpoint has one.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use breaker::{Recovery, Rule};
 
-use super::{choice, limit, time};
+use super::{limit, time};
 use crate::config::error::ConfigError;
-use crate::config::file::{CircuitSection, Given, ProbeSection, SlowSection, TimeoutsSection};
-use crate::config::scalar::{duration_text, truth, whole};
+use crate::config::file::{CircuitSection, Given, SlowSection, TimeoutsSection};
+use crate::config::scalar::duration_text;
 use crate::config::section::Section;
-use crate::config::{Probe, ProbeRoute, Timeouts};
+use crate::config::{Probe, StatusCodes, Timeouts};
 
+mod codes;
+pub(super) mod probe;
 mod rule;
-
-/// The statuses that may speak of capacity.
-const CAPACITY_CODES: RangeInclusive<u16> = 400..=599;
-/// A probe asks whether a model answers, not for an essay.
-const PROBE_TOKENS_MAX: u32 = 1_024;
 
 /// What a level of the configuration passes on to the level below.
 #[derive(Clone)]
@@ -33,20 +29,14 @@ pub(super) struct Inherited {
     pub(super) rule: Rule,
     pub(super) probe: Probe,
     pub(super) timeouts: Timeouts,
-    pub(super) capacity_status_codes: Vec<u16>,
+    pub(super) codes: StatusCodes,
 }
 
 impl Default for Inherited {
     fn default() -> Self {
         Self {
             rule: Rule::default(),
-            probe: Probe {
-                enabled: true,
-                route: ProbeRoute::default(),
-                first_token: Duration::from_secs(10),
-                max_tokens: 16,
-                prompt: "ping".to_owned(),
-            },
+            probe: Probe::default(),
             timeouts: Timeouts {
                 connect: Duration::from_secs(5),
                 first_byte: Duration::from_secs(30),
@@ -54,7 +44,7 @@ impl Default for Inherited {
                 idle: Duration::from_secs(60),
                 total: Duration::from_secs(600),
             },
-            capacity_status_codes: vec![429],
+            codes: StatusCodes::default(),
         }
     }
 }
@@ -78,10 +68,8 @@ impl Inherited {
         if let Some(raw) = circuit.get() {
             let section = level.child("circuit_breaker", circuit);
             next.rule = rule::overlay(&section, raw, &self.rule)?;
-            next.probe = overlay_probe(&section, &raw.probe, &self.probe)?;
-            if raw.capacity_status_codes.get().is_some() {
-                next.capacity_status_codes = capacity_status_codes(&section, raw)?;
-            }
+            next.probe = probe::overlay(&section, &raw.probe, &self.probe)?;
+            next.codes = codes::overlay(&section, raw, &self.codes)?;
         }
         if let Recovery::Staged { probe, ramp: _ } = &mut next.rule.recovery {
             *probe = next.probe.enabled;
@@ -160,45 +148,6 @@ fn overlay_timeouts(
         }
     }
     Ok(next)
-}
-
-fn overlay_probe(
-    circuit: &Section<'_>,
-    given: &Given<ProbeSection>,
-    inherited: &Probe,
-) -> Result<Probe, ConfigError> {
-    let none = ProbeSection::default();
-    let raw = given.get().unwrap_or(&none);
-    let section = circuit.child("probe", given);
-    let routes = [
-        ("chat", ProbeRoute::Chat),
-        ("completions", ProbeRoute::Completions),
-        ("embeddings", ProbeRoute::Embeddings),
-    ];
-    Ok(Probe {
-        enabled: section.or("enabled", &raw.enabled, inherited.enabled, truth)?,
-        route: section.or("route", &raw.route, inherited.route, |text| choice(text, &routes))?,
-        first_token: time(&section, "first_token", &raw.first_token, inherited.first_token)?,
-        max_tokens: section.or("max_tokens", &raw.max_tokens, inherited.max_tokens, |text| {
-            whole(text, 1..=PROBE_TOKENS_MAX)
-        })?,
-        prompt: section
-            .or("prompt", &raw.prompt, inherited.prompt.clone(), |text| Ok(text.to_owned()))?,
-    })
-}
-
-/// Reads the statuses by which an endpoint says that it is busy, not ill.
-fn capacity_status_codes(
-    circuit: &Section<'_>,
-    raw: &CircuitSection,
-) -> Result<Vec<u16>, ConfigError> {
-    let mut codes = Vec::new();
-    for (index, entry) in raw.capacity_status_codes.entries().iter().enumerate() {
-        let code = circuit
-            .entry("capacity_status_codes", index, entry, |text| whole(text, CAPACITY_CODES))?;
-        codes.push(code);
-    }
-    Ok(codes)
 }
 
 #[cfg(test)]
