@@ -227,7 +227,7 @@ async fn carry(
         seeds: cluster.seeds.clone(),
         gossip_interval: cluster.gossip_interval,
         tls,
-        push: true,
+        push: cluster.push,
     };
     let (carrier, running) = gossip::start(settings, mine, stopped).await?;
     Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))

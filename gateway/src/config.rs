@@ -235,6 +235,9 @@ pub struct Cluster {
     pub tls: ClusterTls,
     /// Time between two rounds of gossip; 50 ms to 60 s, 1 s by default.
     pub gossip_interval: Duration,
+    /// Whether news is also sent directly to all live members; true by default. Without it gossip
+    /// alone brings it, within two intervals.
+    pub push: bool,
     /// When a majority is one.
     pub quorum: QuorumConfig,
 }

@@ -296,6 +296,7 @@ section! {
         seeds: List<Scalar, SEEDS_MAX>,
         tls: ClusterTlsSection,
         gossip_interval: Scalar,
+        push: Scalar,
         quorum: QuorumSection,
     }
 }

@@ -25,6 +25,7 @@ cluster:
   seeds: [gw-0.gw:7946, gw-1.gw:7946]
   tls: { ca: ca.crt, cert: node.crt, key: node.key }
   gossip_interval: 1s
+  push: true
   quorum: { expected_members: 0, member_grace: 60s }
 state: { file: /var/lib/quorumgate/state, every: 5s }
 fail_closed:
@@ -173,6 +174,7 @@ fn a_node_announces_where_it_listens_unless_told_otherwise() {
     let found = parsed(&format!("{cluster}{SMALLEST}")).cluster.unwrap();
     assert_eq!(found.advertise, "127.0.0.1:7946");
     assert_eq!(found.tls, ClusterTls::Insecure);
+    assert!(found.push);
     assert_eq!(found.quorum.observe, Duration::from_secs(3));
     assert_eq!(found.quorum.max_open, Duration::from_secs(1_800));
 }

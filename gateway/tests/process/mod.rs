@@ -23,6 +23,12 @@ use serde_json::{Value, json};
 /// No single wait of a test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The binary.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_quorumgate");
+
+/// What operators show where a gateway asks for it; where it does not, it is no matter.
+pub(crate) const TOKEN: &str = "the-operators-of-the-test-fleet";
+
 /// A gateway process.
 pub(crate) struct Gateway {
     child: Child,
@@ -36,9 +42,15 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts `quorumgate serve` with this configuration and waits until it serves.
     pub(crate) fn serve(directory: &Path, name: &str, yaml: &str) -> Self {
+        Self::serve_by(Command::new(BINARY), directory, name, yaml)
+    }
+
+    /// The same by a command that ends in the binary and lacks its arguments only. The command must
+    /// become the binary and not start it, for its process is the one that is stopped and killed.
+    pub(crate) fn serve_by(mut by: Command, directory: &Path, name: &str, yaml: &str) -> Self {
         let file = directory.join(format!("{name}.yaml"));
         std::fs::write(&file, yaml).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_quorumgate"))
+        let mut child = by
             .args(["serve", "--config"])
             .arg(&file)
             .stderr(Stdio::piped())
@@ -106,7 +118,9 @@ impl Gateway {
 
     /// `GET` on the operators' listener.
     pub(crate) async fn look(&self, path: &str) -> Value {
-        let (status, body) = call(self.operators, Method::GET, path, &[], "").await.unwrap();
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("authorization", bearer.as_str())];
+        let (status, body) = call(self.operators, Method::GET, path, &headers, "").await.unwrap();
         assert!(status.is_success(), "{path}: {status} {body}");
         serde_json::from_str(&body).unwrap()
     }

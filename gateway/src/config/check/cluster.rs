@@ -67,6 +67,7 @@ pub(super) fn cluster(
             GOSSIP_INTERVAL,
             |text| duration(text, GOSSIP_INTERVAL_MIN..=GOSSIP_INTERVAL_MAX),
         )?,
+        push: section.or("push", &raw.push, true, truth)?,
         quorum: quorum(&section, &raw.quorum)?,
     }))
 }

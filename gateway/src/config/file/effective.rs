@@ -144,6 +144,7 @@ fn cluster(cluster: &Cluster) -> ClusterSection {
         seeds: texts(&cluster.seeds),
         tls: Given::written(tls),
         gossip_interval: duration(cluster.gossip_interval),
+        push: text(&cluster.push.to_string()),
         quorum: Given::written(QuorumSection {
             expected_members: number(cluster.quorum.expected_members),
             member_grace: duration(cluster.quorum.member_grace),
