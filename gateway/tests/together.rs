@@ -31,6 +31,12 @@ fn of<'a>(list: &'a Value, key: &str, name: &str) -> &'a Value {
     found.unwrap_or(&Value::Null)
 }
 
+/// An address where nothing listens: the port was taken and closed again.
+async fn closed_port() -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
 /// Lets a node meet `faults` faults of `b`; each request is answered by the other endpoint.
 async fn meet(node: &Gateway, faults: u64) {
     until("the node has met the faults", async || {
@@ -47,8 +53,8 @@ async fn meet(node: &Gateway, faults: u64) {
 async fn what_no_node_can_convict_by_alone_the_fleet_convicts_together() {
     let fleet = Fleet::start(Plan::new("60s")).await;
     fleet.b.set(failing());
-    // Four in a row would open a breaker; no node ever meets more than two.
-    for node in &fleet.nodes {
+    // Four in a row would open a breaker; two nodes meet two each, and the third none.
+    for node in &fleet.nodes[..2] {
         meet(node, 2).await;
     }
     for node in &fleet.nodes {
@@ -180,11 +186,10 @@ async fn a_shadow_shows_its_vote_and_takes_nothing_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_a_node_whose_own_network_fails_suspects_itself_and_abstains() {
     // Nothing listens where the first node looks for the endpoints.
-    let nothing = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let near = nothing.local_addr().unwrap();
-    drop(nothing);
-    let lost = |index: usize, address| if index == 0 { near } else { address };
-    let plan = Plan { a_for: &lost, b_for: &lost, has_second_pool: true, ..Plan::new("60s") };
+    let (near_a, near_b) = (closed_port().await, closed_port().await);
+    let a_for = |index: usize, address| if index == 0 { near_a } else { address };
+    let b_for = |index: usize, address| if index == 0 { near_b } else { address };
+    let plan = Plan { a_for: &a_for, b_for: &b_for, has_second_pool: true, ..Plan::new("60s") };
     let fleet = Fleet::start(plan).await;
     until("the first node suspects itself", async || {
         for model in ["m", "n"] {

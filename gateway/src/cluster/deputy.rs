@@ -27,9 +27,8 @@ use crate::fleet::{Endpoint, Fleet, Pool};
 const RELEARN: Duration = Duration::from_secs(5);
 
 /// A member that holds the canary slot hands it on when no small request came for as long as the
-/// first cool-down, within these bounds.
-/// Where no client asks at all, the holder's own small requests come at twice the pace of the shortest
-/// turn.
+/// first cool-down, within these bounds. Where no client asks at all, the holder's own small requests
+/// come at twice the pace of the shortest turn, so that the slot does not wander meanwhile.
 const TURN_MIN: Duration = Duration::from_secs(2);
 const TURN_MAX: Duration = Duration::from_secs(10);
 
