@@ -21,6 +21,9 @@ use crate::clock;
 /// The pause before an endpoint that awaits a probe gets one, and between two that say nothing.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The pause between two canaries of the gateway's own, where no client asks with a small request.
+const CANARY_PAUSE: Duration = Duration::from_millis(500);
+
 /// Sends the fleet's one probe and reports to the council.
 pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
     let Some((pool, endpoint)) = seat.parts.fleet.endpoint(&key) else { return };
@@ -40,7 +43,7 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
         let (mark, pause) = match endpoint.rung() {
             Some(Rung::Probe) => (Mark::Probe, PROBE_PAUSE),
             // Where nobody asks with a small request there is no use in waiting for one.
-            Some(Rung::Canary) if !pool.has_small(now) => (Mark::Canary, PROBE_PAUSE),
+            Some(Rung::Canary) if !pool.has_small(now) => (Mark::Canary, CANARY_PAUSE),
             Some(Rung::Canary) => (Mark::Canary, endpoint.config.rule.open.base),
             Some(Rung::Ramp) | None => continue,
         };
