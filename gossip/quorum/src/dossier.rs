@@ -103,12 +103,12 @@ impl Dossier {
         is_new
     }
 
-    /// Takes into the circuit what is believable of all that was told, `peers` being the number of
-    /// other members. Returns what changed.
-    pub(crate) fn absorb(&mut self, now: Duration, peers: usize) -> Vec<Change> {
+    /// Takes into the circuit what is believable of all that was told, `is_alone` if there is only
+    /// one who could tell. Returns what changed.
+    pub(crate) fn absorb(&mut self, now: Duration, is_alone: bool) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
-            let ceiling = self.circuit.believe(self.supported(peers));
+            let ceiling = self.circuit.believe(self.supported(is_alone));
             let mut is_done = true;
             for word in self.words.values_mut() {
                 if let Some(vote) = word.vote.as_mut().filter(|vote| vote.waits(ceiling)) {
@@ -136,10 +136,10 @@ impl Dossier {
     }
 
     /// The largest incident that two members vouch for, or the only other one.
-    fn supported(&self, peers: usize) -> u64 {
+    fn supported(&self, is_alone: bool) -> u64 {
         let mut claims: Vec<u64> = self.words.values().map(Word::incident).collect();
         claims.sort_unstable_by(|one, other| other.cmp(one));
-        let enough = if peers <= 1 { 0 } else { 1 };
+        let enough = if is_alone { 0 } else { 1 };
         claims.get(enough).copied().unwrap_or(0)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quorum::{
     Card, Council, CouncilRule, Decision, EndpointKey, Enrolment, Evidence, Heard, Local,
-    LocalOpening, Member, NodeId, PoolKey, Said, Standing,
+    LocalOpening, Member, NodeId, PoolKey, Recovery, Said, Standing,
 };
 
 use super::world::{conviction, recovery};
@@ -62,6 +62,18 @@ impl Committee {
         };
         committee.run(Duration::from_secs(5));
         committee
+    }
+
+    /// Lets all endpoints cool down for `base`, as a reload of the configuration does.
+    pub(crate) fn cool_down(&mut self, base: Duration) {
+        for council in &mut self.councils {
+            for key in &self.endpoints {
+                let (pool, _) = key.as_str().split_once('/').expect("it is pool and endpoint");
+                let recovery = Recovery { base, max: base * 2, ..recovery() };
+                let (pool, conviction) = (PoolKey::new(pool), conviction());
+                council.enrol(key.clone(), Enrolment { pool, recovery, conviction });
+            }
+        }
     }
 
     /// Opens the breaker of `node` for `endpoint` on its own traffic.
