@@ -7,9 +7,12 @@ pub(crate) fn text(text: &str) -> Vec<u8> {
 }
 
 fn node(name: &str, generation: u64, address: SocketAddr) -> Vec<u8> {
-    let IpAddr::V4(ip) = address.ip() else { panic!("tests run over IPv4") };
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => [&[4], &ip.octets()[..]].concat(),
+        IpAddr::V6(ip) => [&[6], &ip.octets()[..]].concat(),
+    };
     let (generation, port) = (generation.to_le_bytes(), address.port().to_le_bytes());
-    [&text(name), &generation[..], &[4], &ip.octets(), &port].concat()
+    [&text(name), &generation[..], &ip, &port].concat()
 }
 
 /// One node in a digest, with a heartbeat; it says to have versions up to 9.
