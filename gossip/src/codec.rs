@@ -256,6 +256,14 @@ fn bounded(text: String, bytes_max: usize) -> Result<String, CodecError> {
     }
 }
 
+/// A name goes into keys, logs and metrics, none of which may be broken by it.
+fn plain(name: &str) -> Result<(), CodecError> {
+    match name.chars().any(char::is_control) {
+        true => Err(CodecError::Malformed),
+        false => Ok(()),
+    }
+}
+
 /// A counter that grows by one never gets beyond the bound; one beyond it is meant to end all
 /// counting, since nothing could be greater.
 fn number(number: u64) -> Result<u64, CodecError> {

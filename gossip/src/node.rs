@@ -100,6 +100,8 @@ pub(crate) struct Node {
     seals: Seals,
     /// Another process under this node's name, while it lives.
     rival: Option<Rival>,
+    /// Up to as many members are told directly.
+    direct_max: usize,
 }
 
 enum Ended {
@@ -125,6 +127,7 @@ impl Node {
             outbox: Outbox::default(),
             seals,
             rival: None,
+            direct_max: tree::DIRECT_MAX,
         }
     }
 

@@ -64,6 +64,9 @@ const CONNECTIONS_MAX: usize = 2 * PEERS_MAX;
 /// Handshakes that may be under way from outside.
 const INCOMING_MAX: usize = 256;
 
+/// Bytes that may come before a handshake has been looked at: a few packets.
+const INCOMING_BYTES_MAX: u64 = 16 * 1_024;
+
 /// Frames that may wait for chitchat.
 const INBOX_MAX: usize = 256;
 
@@ -204,7 +207,12 @@ fn configure(credentials: Credentials) -> (ServerConfig, ClientConfig) {
     let transport = Arc::new(transport);
     let mut server = ServerConfig::with_crypto(Arc::new(credentials.server));
     // An address is what a peer is known by while it is connected, so it may not change.
-    server.transport_config(Arc::clone(&transport)).max_incoming(INCOMING_MAX).migration(false);
+    server
+        .transport_config(Arc::clone(&transport))
+        .max_incoming(INCOMING_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_MAX as u64 * INCOMING_BYTES_MAX)
+        .migration(false);
     let mut client = ClientConfig::new(Arc::new(credentials.client));
     client.transport_config(transport);
     (server, client)

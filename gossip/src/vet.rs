@@ -229,7 +229,8 @@ impl NodeDelta {
     fn key_value(&mut self, ops: &mut Reader<'_>) -> Result<(), Reject> {
         let key = ops.text(KEY_BYTES_MAX)?;
         // chitchat cuts keys after their first byte, which must not be inside a character.
-        if !key.bytes().next().is_some_and(|first| first.is_ascii_graphic()) {
+        let is_cut_well = key.bytes().next().is_some_and(|first| first.is_ascii_graphic());
+        if !is_cut_well || key.chars().any(char::is_control) {
             return Err(Reject::Implausible);
         }
         ops.text(VALUE_BYTES_MAX)?;

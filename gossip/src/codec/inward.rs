@@ -123,6 +123,7 @@ pub(super) fn order(wire: WireOverride) -> Result<Override, CodecError> {
 }
 
 pub(super) fn endpoint(text: &str) -> Result<EndpointKey, CodecError> {
+    super::plain(text)?;
     match text.len() <= ENDPOINT_BYTES_MAX {
         true => Ok(EndpointKey::new(text)),
         false => Err(CodecError::TooLong),

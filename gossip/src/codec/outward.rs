@@ -114,6 +114,7 @@ pub(super) fn order(order: &Override) -> Result<WireOverride, CodecError> {
 }
 
 pub(super) fn endpoint(endpoint: &EndpointKey) -> Result<String, CodecError> {
+    super::plain(endpoint.as_str())?;
     bounded(endpoint.as_str().to_owned(), ENDPOINT_BYTES_MAX)
 }
 

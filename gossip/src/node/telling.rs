@@ -72,7 +72,7 @@ impl Node {
             ..Push::default()
         };
         let members = self.reachable();
-        let targets = match members.len() <= DIRECT_MAX {
+        let targets = match members.len() <= self.direct_max {
             true => members.into_values().collect(),
             false => {
                 head.hops = 1;

@@ -133,8 +133,8 @@ fn a_greatest_version_below_a_key_is_refused() {
 }
 
 #[test]
-fn a_key_that_begins_inside_a_character_is_refused() {
-    for key in ["", "ä", "模/型", " v"] {
+fn g19_a_key_that_begins_inside_a_character_or_holds_a_newline_is_refused() {
+    for key in ["", "ä", "模/型", " v", "v/a\nb", "v/\u{0}"] {
         let frame = ack(&[op_node("n1", 1), op_key(key, 5)]);
         assert!(decodes(&frame));
         assert_eq!(vet().check(&frame), Err(Reject::Implausible), "{key:?}");

@@ -115,13 +115,21 @@ fn a_pulse_is_written_when_it_has_grown_and_names_what_was_stated_before_it() {
 }
 
 #[test]
-fn what_is_beyond_the_bounds_is_counted_and_left_out() {
+fn g19_what_is_beyond_the_bounds_is_counted_and_left_out() {
     let stats = Stats::default();
     let mut stated: Vec<_> =
         (0..RECORDS_MAX as u64).map(|number| vote(&number.to_string(), 1, false)).collect();
     stated.push(vote("one too many", 1, false));
     stated[0] = vote(&"long".repeat(100), 1, false);
+    stated[1] = vote("chat/new\nline", 1, false);
     let letters = Outbox::default().take(&mine(stated), sealer(&seals()), &stats);
-    assert_eq!(letters.write.len(), RECORDS_MAX - 1);
-    assert_eq!(stats.unstated.load(std::sync::atomic::Ordering::Relaxed), 2);
+    assert_eq!(letters.write.len(), RECORDS_MAX - 2);
+    assert_eq!(stats.unstated.load(std::sync::atomic::Ordering::Relaxed), 3);
+}
+
+#[test]
+fn g19_no_key_and_no_value_is_longer_than_chitchat_counts() {
+    // chitchat writes lengths in two bytes and cuts what is beyond without a word.
+    assert!(crate::records::KEY_BYTES_MAX <= usize::from(u16::MAX));
+    assert!(crate::records::VALUE_BYTES_MAX <= usize::from(u16::MAX));
 }
