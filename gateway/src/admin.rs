@@ -6,6 +6,7 @@
 mod auth;
 mod orders;
 mod render;
+mod tenants;
 
 use std::convert::Infallible;
 use std::io;
