@@ -38,6 +38,10 @@ const DEGRADED_ATTEMPTS: u32 = 2;
 /// Before the same endpoint is asked again it gets a pause of at most this, by chance, so that those
 /// who failed together do not come back together.
 const AGAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// The headers in which the official clients say how long they wait, in Python and in JavaScript.
+const CLIENT_TIMEOUTS: [&str; 2] = ["x-stainless-read-timeout", "x-stainless-timeout"];
+/// Nobody waits for less.
+const CLIENT_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 /// Longest name of a tenant; a longer one is nobody's.
 const TENANT_BYTES_MAX: usize = 128;
 /// Longest request id that is taken from a caller.
@@ -134,7 +138,17 @@ impl Gate {
         line.model.clone_from(&pool.name);
         let deadline = started + pool.timeouts.total;
         let caller = (&id, &head.headers);
-        match self.dispatch(upstream, &pool, &call, caller, deadline, &mut line).await {
+        let own = client_timeout(&head.headers).map(|limit| started + limit);
+        let own = own.filter(|own| *own < deadline);
+        let served = self.dispatch(upstream, &pool, &call, caller, deadline, &mut line);
+        // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
+        let served = match own {
+            None => served.await,
+            Some(own) => tokio::time::timeout_at(own, served)
+                .await
+                .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
+        };
+        match served {
             Ok(served) => Ok(self.answer(served, &id, started, deadline, line)),
             Err(error) => Ok(self.refuse(error, &id, line, Some(&pool))),
         }
@@ -333,6 +347,14 @@ async fn choose(pool: &Pool, asker: Asker<'_>, course: &mut Course) -> Result<Ch
     course.has_repeated = true;
     tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
     pool.choose_again(clock::now(), asker, &endpoint)
+}
+
+/// How long the client waits for the first content, if it says so as the official clients do: in
+/// seconds. From its zero or from nonsense nothing follows.
+fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = |name| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = CLIENT_TIMEOUTS.into_iter().find_map(seconds)?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|limit| *limit >= CLIENT_TIMEOUT_MIN)
 }
 
 /// The tenant that a header names: plain text of a sane length, or nobody.
