@@ -6,6 +6,7 @@
 mod auth;
 mod orders;
 mod render;
+mod tenants;
 mod why;
 
 use std::convert::Infallible;

@@ -34,7 +34,7 @@ use crate::fnv;
 pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::ConfigError;
-pub use probe::{Kind, Probe, ProbeRoute};
+pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -392,6 +392,8 @@ pub struct Endpoint {
     pub kind: Kind,
     /// The synthetic request that tries it first.
     pub probe: Probe,
+    /// Whether each tenant has a breaker of its own there; `None`: one for all.
+    pub tenants: Option<TenantScope>,
     /// What its statuses say about its health.
     pub codes: StatusCodes,
     /// Where it is asked whether it is up; `None` does not ask.

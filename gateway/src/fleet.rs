@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use quorum::EndpointKey;
 
-pub use choice::{Chosen, Tried, Unavailable};
-pub use endpoint::{Admission, Endpoint, Happening, Sink};
+pub use choice::{Asker, Chosen, Tried, Unavailable};
+pub use endpoint::{Admission, Endpoint, Happening, Sink, Tenant, Tenants};
 
 use crate::config::{self, OnAllOpen, Timeouts};
 use crate::metrics::{Meters, PoolMeters};

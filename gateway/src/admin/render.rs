@@ -11,7 +11,7 @@ use quorum::view::{EndpointView, VoteView};
 use quorum::{Denominator, EndpointKey, Forced, NodeId, Standing, Window};
 use serde_json::{Value, json};
 
-use super::{Admin, Reply, why};
+use super::{Admin, Reply, tenants, why};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
 
@@ -148,6 +148,7 @@ impl Admin {
                 "window_ms": millis(endpoint.config.rule.window),
             },
             "history": history,
+            "tenants": tenants::shown(now, endpoint),
         });
         if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
             value.extend(more.clone());
@@ -172,6 +173,7 @@ impl Admin {
             self.meters.gauge("votes", &[("endpoint", name)]).set(cluster.tally.counted as f64);
             let in_flight = f64::from(endpoint.in_flight());
             self.meters.gauge("in_flight", &[("endpoint", name)]).set(in_flight);
+            tenants::measure(now, &self.meters, endpoint);
         }
         for pool in self.seat.fleet().pools() {
             let all_open = if pool.is_all_open(now) { 1.0 } else { 0.0 };

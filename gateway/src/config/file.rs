@@ -347,6 +347,8 @@ section! {
     CircuitSection {
         preset: Scalar,
         mode: Scalar,
+        scope: Scalar,
+        tenant: TenantSection,
         failure_threshold: Scalar,
         failure_ratio: Scalar,
         window: Scalar,
@@ -362,6 +364,14 @@ section! {
         capacity_status_codes: CodeList,
         credential_status_codes: CodeList,
         pause_status_codes: CodeList,
+    }
+}
+
+section! {
+    /// `circuit_breaker.tenant`.
+    TenantSection {
+        header: Scalar,
+        max: Scalar,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The synthetic probe of an endpoint, and what kind of server it speaks to.
+//! What an endpoint is to its breaker: its kind, its synthetic probe, and whose breaker it is.
 
 use std::time::Duration;
 
@@ -45,6 +45,16 @@ impl Kind {
             Self::Sglang => &["sglang:token_usage"],
         }
     }
+}
+
+/// A breaker for each tenant of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantScope {
+    /// The header that names the tenant, in lower case.
+    pub header: String,
+    /// Most tenants remembered for the endpoint, the least recently used being forgotten; 1 to 10,000,
+    /// 1,000 by default.
+    pub most: usize,
 }
 
 /// The synthetic request that tries an endpoint before real ones do.

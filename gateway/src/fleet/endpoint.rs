@@ -4,6 +4,8 @@
 //! that choosing needs is mirrored in atomics after each change; a stale mirror costs a refused
 //! admission, never a wrong one, since the breaker is asked again.
 
+mod tenants;
+
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use breaker::{
 };
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
+pub use self::tenants::{Tenant, Tenants};
 use crate::config;
 use crate::metrics::{EndpointMeters, Meters};
 
@@ -22,6 +25,8 @@ use crate::metrics::{EndpointMeters, Meters};
 pub struct Happening {
     /// Which endpoint.
     pub endpoint: EndpointKey,
+    /// Whose breaker it was; `None`: the endpoint's own.
+    pub tenant: Option<Arc<str>>,
     /// What its breaker did.
     pub transition: Transition,
 }
@@ -42,6 +47,8 @@ pub struct Endpoint {
     pub config: config::Endpoint,
     /// What is counted for it.
     pub meters: EndpointMeters,
+    /// The breakers of its tenants, where each has its own.
+    pub tenants: Option<Tenants>,
     guarded: Mutex<Guarded>,
     /// The breaker's share in hundredths.
     weight: AtomicU8,
@@ -75,6 +82,7 @@ impl Endpoint {
             key,
             index,
             config: config.clone(),
+            tenants: config.tenants.as_ref().map(|scope| Tenants::new(scope, &config.rule)),
             guarded: Mutex::new(Guarded { breaker, opened: None, is_lent: false }),
             weight: AtomicU8::new(WEIGHT_FULL),
             forced: AtomicU8::new(code_of(Forced::Auto)),
@@ -98,7 +106,8 @@ impl Endpoint {
         let permit = self.change(now, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let endpoint = Arc::clone(self);
-        Ok(Admission { endpoint, permit: Some(permit), since: now, first_token: None })
+        let tenant = None;
+        Ok(Admission { endpoint, tenant, permit: Some(permit), since: now, first_token: None })
     }
 
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
@@ -200,6 +209,7 @@ impl Endpoint {
 
     /// Takes back the slow evidence since `since`: this process itself was late.
     pub fn discard_slow(&self, now: Duration, since: Duration) {
+        self.discard_slow_of_tenants(now, since);
         self.change(now, |breaker| {
             breaker.discard_slow(now, since);
             ((), None)
@@ -300,7 +310,7 @@ impl Endpoint {
         // A release of a closed breaker only voids the permits that are out: no news to anybody.
         if let Some(transition) = transition.filter(|one| one.from != one.to || one.rung.is_some())
         {
-            (self.sink)(Happening { endpoint: self.key.clone(), transition });
+            (self.sink)(Happening { endpoint: self.key.clone(), tenant: None, transition });
         }
         answer
     }
@@ -320,6 +330,8 @@ impl Endpoint {
 #[must_use = "dropping an admission settles it as neutral"]
 pub struct Admission {
     endpoint: Arc<Endpoint>,
+    /// Whose breaker gave the permit; `None`: the endpoint's own.
+    tenant: Option<Arc<Tenant>>,
     permit: Option<Permit>,
     since: Duration,
     first_token: Option<Duration>,
@@ -345,7 +357,9 @@ impl Admission {
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {
             self.endpoint.meters.slow.increment(1);
-            self.endpoint.change(now, |breaker| ((), breaker.slow(now, permit, kind)));
+            self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+                ((), breaker.slow(now, permit, kind))
+            });
         }
     }
 
@@ -365,8 +379,9 @@ impl Admission {
             first_token: self.first_token.map(|at| at.saturating_sub(self.since)),
             total: now.saturating_sub(self.since),
         };
-        self.endpoint
-            .change(now, |breaker| ((), breaker.settle_timed(now, permit, outcome, Some(timing))));
+        self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+            ((), breaker.settle_timed(now, permit, outcome, Some(timing)))
+        });
     }
 }
 

@@ -93,6 +93,12 @@ impl Gateway {
         self.child.id()
     }
 
+    /// Sends a signal by its name, for example `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
     /// Ends the process at once, as a crash would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

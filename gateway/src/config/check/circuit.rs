@@ -17,11 +17,12 @@ use crate::config::error::ConfigError;
 use crate::config::file::{CircuitSection, Given, SlowSection, TimeoutsSection};
 use crate::config::scalar::duration_text;
 use crate::config::section::Section;
-use crate::config::{Probe, StatusCodes, Timeouts};
+use crate::config::{Probe, StatusCodes, TenantScope, Timeouts};
 
 mod codes;
 pub(super) mod probe;
 mod rule;
+mod tenant;
 
 /// What a level of the configuration passes on to the level below.
 #[derive(Clone)]
@@ -30,6 +31,7 @@ pub(super) struct Inherited {
     pub(super) probe: Probe,
     pub(super) timeouts: Timeouts,
     pub(super) codes: StatusCodes,
+    pub(super) tenants: Option<TenantScope>,
 }
 
 impl Default for Inherited {
@@ -45,6 +47,7 @@ impl Default for Inherited {
                 total: Duration::from_secs(600),
             },
             codes: StatusCodes::default(),
+            tenants: None,
         }
     }
 }
@@ -70,6 +73,7 @@ impl Inherited {
             next.rule = rule::overlay(&section, raw, &self.rule)?;
             next.probe = probe::overlay(&section, &raw.probe, &self.probe)?;
             next.codes = codes::overlay(&section, raw, &self.codes)?;
+            next.tenants = tenant::overlay(&section, raw, self.tenants.as_ref())?;
         }
         if let Recovery::Staged { probe, ramp: _ } = &mut next.rule.recovery {
             *probe = next.probe.enabled;

@@ -176,6 +176,7 @@ fn endpoint(
         kind,
         probe: own.probe,
         rule: own.rule,
+        tenants: own.tenants,
         codes: own.codes,
         health: health(section, raw)?,
     })

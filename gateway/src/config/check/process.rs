@@ -188,7 +188,7 @@ fn request_path(text: &str) -> Result<String, Refusal> {
     ))
 }
 
-fn header_name(text: &str) -> Result<String, Refusal> {
+pub(super) fn header_name(text: &str) -> Result<String, Refusal> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.len() > HEADER_BYTES_MAX || !text.bytes().all(is_token) {
         return Err(Refusal::new(

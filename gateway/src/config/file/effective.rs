@@ -16,7 +16,8 @@ use super::{
     AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
     FailClosedSection, File, Given, HalfOpenSection, List, LogSection, ModelSection, OpenSection,
     P95Section, Place, ProbeSection, QuorumSection, RampSection, RetrySection, Scalar,
-    ServerSection, ServerTimeoutsSection, SlowSection, StateSection, TimeoutsSection,
+    ServerSection, ServerTimeoutsSection, SlowSection, StateSection, TenantSection,
+    TimeoutsSection,
 };
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
@@ -221,6 +222,7 @@ fn endpoint(endpoint: &Endpoint, common: Option<&Endpoint>) -> EndpointSection {
         endpoint.rule == common.rule
             && endpoint.codes == common.codes
             && endpoint.probe == common.probe
+            && endpoint.tenants == common.tenants
     };
     let circuit_breaker = if common.is_some_and(is_common) {
         Given::default()
@@ -253,7 +255,7 @@ fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {
 }
 
 fn circuit(endpoint: &Endpoint) -> CircuitSection {
-    let Endpoint { rule, codes, probe, .. } = endpoint;
+    let Endpoint { rule, codes, probe, tenants, .. } = endpoint;
     let mode = match rule.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -270,6 +272,11 @@ fn circuit(endpoint: &Endpoint) -> CircuitSection {
     CircuitSection {
         preset: Given::default(),
         mode: text(mode),
+        scope: text(if tenants.is_some() { "endpoint+tenant" } else { "endpoint" }),
+        tenant: tenants.as_ref().map_or_else(Given::default, |tenants| {
+            let (header, max) = (text(&tenants.header), number(tenants.most));
+            Given::written(TenantSection { header, max })
+        }),
         failure_threshold: number(rule.failure_threshold),
         failure_ratio: number(rule.failure_ratio),
         window: duration(rule.window),

@@ -21,7 +21,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("server.timeouts", &["first_byte", "write_stall"]),
     ("cluster", &["backend"]),
     ("cluster.quorum", &["of", "max_open_share"]),
-    ("circuit_breaker", &["scope", "canary"]),
+    ("circuit_breaker", &["canary"]),
     ("retry", &["budget"]),
     ("models", &["fallback", "failover", "limits", "priority"]),
     ("models.endpoints", &["priority", "quota_group"]),

@@ -405,3 +405,35 @@ models:
         assert!(refusal.contains(said), "{keys}: {refusal}");
     }
 }
+
+#[test]
+fn each_level_says_whose_breaker_it_is() {
+    let text = "circuit_breaker: {scope: endpoint+tenant, tenant: {header: x-tenant-id}}
+models:
+  - name: m
+    circuit_breaker: {tenant: {max: 7}}
+    endpoints:
+      - {name: a, address: \"http://a\"}
+      - {name: b, address: \"http://b\", circuit_breaker: {scope: endpoint}}
+      - {name: c, address: \"http://c\", circuit_breaker: {tenant: {header: x-agent-id}}}
+";
+    let config = parsed(text);
+    let scope = |header: &str| Some(TenantScope { header: header.to_owned(), most: 7 });
+    let found: Vec<_> =
+        config.pools[0].endpoints.iter().map(|endpoint| endpoint.tenants.clone()).collect();
+    assert_eq!(found, [scope("x-tenant-id"), None, scope("x-agent-id")]);
+    assert_eq!(parsed(&config.effective_yaml()), config);
+
+    for (head, said) in [
+        ("{scope: endpoint+tenant}", "tenant.header: is missing; write the header"),
+        ("{scope: tenant}", "is not known; known here: endpoint, endpoint+tenant"),
+        ("{tenant: {header: x-a}}", "tenant: scope: endpoint has no use for it"),
+        ("{scope: endpoint+tenant, tenant: {header: authorization}}", "holds a credential"),
+        ("{scope: endpoint+tenant, tenant: {header: x-a, max: 0}}", "use 1 to 10000"),
+        ("{scope: endpoint+tenant, tenant: {header: x-a, max: 10001}}", "use 1 to 10000"),
+        ("{scope: endpoint+tenant, tenant: {header: X-A}}", "has capital letters"),
+    ] {
+        let refusal = refusal(&format!("circuit_breaker: {head}\n{SMALLEST}"));
+        assert!(refusal.contains(said), "{head}: {refusal}");
+    }
+}
