@@ -208,7 +208,8 @@ impl Speech {
     fn stands_by_anything(&self) -> bool {
         self.last.values().any(|(stated, _)| match &stated.statement {
             Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
-            Statement::Step(_, step) => step.is_held,
+            // Not to have it out is a word to stand by as well.
+            Statement::Step(_, step) => step.stage != Stage::Closed,
             Statement::Override(_, order) => order.remaining.is_some_and(|left| !left.is_zero()),
             Statement::Window(..) => true,
         })
