@@ -15,6 +15,14 @@
 //! - `node`: the loop that joins the parts and supervises chitchat.
 //! - [`generation`]: a number that grows with every restart.
 //!
+//! # How large a fleet may be
+//! Each round of gossip begins with a digest that names every life of every node, also of those that
+//! went in the last seven minutes and a half, and a digest must fit one frame: it may have
+//! [`DIGEST_BYTES_MAX`] bytes and 1,024 lives, which are 716 with names of 26 bytes and IPv4. So 350
+//! such members may all be replaced within that time. When nine tenths are reached an error is
+//! logged; at the limit, which [`Stats::digest_bytes`] shows, further nodes stay out until old lives
+//! are forgotten. `cargo run -p gossip --example size` prints the figures.
+//!
 //! # Invariants
 //! - No data-plane code waits for anything in here.
 //! - A frame from a peer whose certificate the CA did not sign is never looked at.
@@ -43,7 +51,7 @@ mod transport;
 mod vet;
 
 pub use error::GossipError;
-pub use stats::{Reject, Stats};
+pub use stats::{DIGEST_BYTES_MAX, Reject, Stats};
 
 /// Commands that may wait for the carrier.
 const COMMANDS_MAX: usize = 16;

@@ -21,6 +21,7 @@ mod tree;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chitchat::{ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, spawn_chitchat};
@@ -34,6 +35,7 @@ use crate::push::Overlay;
 use crate::seal::Seals;
 use crate::stats::{self, Stats};
 use crate::transport::{NetGuard, QuicTransport};
+use crate::vet::{DIGEST_BYTES_MAX, NODES_MAX};
 use crate::{Command, Config, Mine, Ours};
 use held::{Held, Rival};
 use outbox::Outbox;
@@ -74,6 +76,10 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(1);
 /// How often the certificate files are looked at.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
 
+/// Nine tenths of what a digest may hold.
+const DIGEST_BYTES_WARN: usize = DIGEST_BYTES_MAX * 9 / 10;
+const LIVES_WARN: usize = NODES_MAX * 9 / 10;
+
 /// How long the last frames may take.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
@@ -102,6 +108,8 @@ pub(crate) struct Node {
     rival: Option<Rival>,
     /// Up to as many members are told directly.
     direct_max: usize,
+    /// Whether it has been said that the fleet is nearly too large.
+    is_crowded: bool,
 }
 
 enum Ended {
@@ -128,6 +136,7 @@ impl Node {
             seals,
             rival: None,
             direct_max: tree::DIRECT_MAX,
+            is_crowded: false,
         }
     }
 
@@ -307,7 +316,7 @@ impl Node {
         stats::add(&self.stats.rounds, 1);
         self.held.meet(self.net.net().met());
         self.listen(handle).await;
-        self.net.net().vet().hold(self.held.keys());
+        self.hold();
         let held = &self.held;
         self.overlay
             .prune(Instant::now(), |node, generation, key| held.newest(node, generation, key));
@@ -322,6 +331,21 @@ impl Node {
             // An error means that chitchat has ended, which its watcher tells.
             let _ = handle.gossip(address);
         }
+    }
+
+    /// Tells the vet what is held, and says when that is nearly all that may be.
+    fn hold(&mut self) {
+        let holdings = self.held.holdings();
+        let lives = holdings.values().filter(|held| held.is_shared).count();
+        let bytes = self.net.net().vet().hold(holdings);
+        self.stats.lives.store(lives as u64, Ordering::Relaxed);
+        self.stats.digest_bytes.store(bytes as u64, Ordering::Relaxed);
+        let is_crowded = bytes > DIGEST_BYTES_WARN || lives > LIVES_WARN;
+        if is_crowded && !self.is_crowded {
+            let bytes_max = DIGEST_BYTES_MAX;
+            error!(lives, bytes, bytes_max, "the fleet is nearly too large for gossip");
+        }
+        self.is_crowded = is_crowded;
     }
 
     /// Looks at the certificates: this node's, those of the connections, and those of the writers.

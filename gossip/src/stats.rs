@@ -4,7 +4,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters since the start, and one gauge.
+pub use crate::vet::DIGEST_BYTES_MAX;
+
+/// Counters since the start, and some gauges.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Rounds of gossip begun.
@@ -30,6 +32,12 @@ pub struct Stats {
     pub unstated: AtomicU64,
     /// Open connections (a gauge).
     pub connections: AtomicU64,
+    /// Lives of nodes that are told on, past ones too (a gauge). A node that is gone is told on for
+    /// seven minutes and a half.
+    pub lives: AtomicU64,
+    /// The size of the digest of all lives (a gauge). At [`DIGEST_BYTES_MAX`] no further life is let
+    /// in, and gossip that names one is refused.
+    pub digest_bytes: AtomicU64,
     /// How often the chitchat task ended and was started again.
     pub restarts: AtomicU64,
     /// How often another process was found under this node's name.

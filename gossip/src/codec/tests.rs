@@ -201,7 +201,7 @@ fn a_name_is_refused_rather_than_cut() {
 }
 
 #[test]
-fn numbers_that_would_end_all_counting_are_refused() {
+fn g10_numbers_that_would_end_all_counting_are_refused() {
     let mut record = vote("504");
     record.seq = u64::MAX;
     assert_eq!(encode(&record), Err(CodecError::OutOfRange));
@@ -217,7 +217,7 @@ fn durations_are_cut_to_a_year_going_out_and_refused_beyond_it_coming_in() {
 }
 
 #[test]
-fn a_wait_of_a_year_is_cut_to_a_day_and_its_step_is_still_heard() {
+fn g10_a_wait_of_a_year_is_cut_to_a_day_and_its_step_is_still_heard() {
     let stage = WireStage::Waiting { remaining_millis: MILLIS_MAX };
     let step = WireStep {
         incident: 1,

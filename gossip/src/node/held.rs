@@ -20,6 +20,7 @@ use super::life::Life;
 use crate::push::{Known, Overlay};
 use crate::seal::Seals;
 use crate::stats::Stats;
+use crate::vet::Holding;
 
 /// A past life of this node is given up by the detector within half as many intervals; one that
 /// still lives then is another process.
@@ -54,11 +55,13 @@ impl Held {
     /// Reads chitchat's state.
     pub(super) fn note(&mut self, chitchat: &Chitchat, now: Instant) {
         let live: HashSet<_> = chitchat.live_nodes().collect();
+        let fading: HashSet<_> = chitchat.scheduled_for_deletion_nodes().collect();
         let states = chitchat.node_states();
         self.lives.retain(|id, _| states.contains_key(id));
         for (id, state) in states {
             let life = self.lives.entry(id.clone()).or_default();
             life.note(state);
+            life.is_fading = fading.contains(id);
             life.judge(state.heartbeat().into(), live.contains(id), self.gossip_interval, now);
         }
     }
@@ -96,9 +99,10 @@ impl Held {
         self.lives_of(node_id, generation).next().is_some()
     }
 
-    /// The number of keys of each life of each node, for the vet.
-    pub(super) fn keys(&self) -> HashMap<ChitchatId, usize> {
-        self.lives.iter().map(|(id, life)| (id.clone(), life.keys)).collect()
+    /// What is held of each life of each node, for the vet.
+    pub(super) fn holdings(&self) -> HashMap<ChitchatId, Holding> {
+        let holding = |life: &Life| Holding { keys: life.keys, is_shared: !life.is_fading };
+        self.lives.iter().map(|(id, life)| (id.clone(), holding(life))).collect()
     }
 
     /// What is held of a node, for what it pushes.

@@ -52,6 +52,8 @@ pub(super) struct Life {
     /// When the life was first seen.
     since: Option<Instant>,
     pub(super) is_live: bool,
+    /// Whether it has been over for so long that it is told on no more.
+    pub(super) is_fading: bool,
 }
 
 /// What is under a key.

@@ -1,7 +1,5 @@
 //! The supervision of chitchat, and news that is sent on.
 
-use std::sync::atomic::Ordering;
-
 use chitchat::{ChitchatMessage, Deserializable};
 
 use tokio::time::timeout;

@@ -218,3 +218,34 @@ fn without_certificates_nothing_is_signed_and_everything_opens() {
     assert!(sealed.signature.is_empty());
     assert!(two.open(CARD, &sealed).is_ok());
 }
+
+#[test]
+fn records_are_as_long_as_the_example_that_measures_says() {
+    let directory = nodes(&["one"]);
+    let one = seals(&directory, "one");
+    let value_bytes = |key: &str, seq, body| {
+        let record = codec::encode(&Record { seq, body }).unwrap();
+        let place = Place { key, ..CARD };
+        crate::records::to_value(&one.seal(place, record).unwrap()).len()
+    };
+    let vote = quorum::Vote {
+        incident: 300,
+        basis: quorum::Basis::FirstHand,
+        state: quorum::VoteState::Stands,
+        reason: "first token later than 10 s".to_owned(),
+        evidence: quorum::Evidence::default(),
+        age: std::time::Duration::from_secs(90),
+    };
+    let endpoint = quorum::EndpointKey::new("pool/endpoint-1234");
+    let vote = Body::Statement(quorum::Statement::Vote(endpoint, vote));
+    let sizes = [
+        value_bytes("v", 70_000, vote),
+        value_bytes("p", 70_000, Body::Pulse(70_000)),
+        value_bytes("k", 1, Body::Certificate(one.chain())),
+    ];
+    println!("{sizes:?}");
+    let [vote, pulse, certificate] = sizes;
+    assert!((180..=210).contains(&vote), "{vote}");
+    assert!((110..=130).contains(&pulse), "{pulse}");
+    assert!((500..=900).contains(&certificate), "{certificate}");
+}
