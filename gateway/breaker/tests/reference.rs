@@ -365,7 +365,7 @@ fn some_rule(chance: &mut Chance) -> Rule {
         window: Duration::from_millis(10_000 + 10 * chance.below(5_000)),
         ..Rule::default()
     };
-    rule.slow.confirmations = 1 + chance.below(2) as u32;
+    rule.slow.confirmations = 1 + chance.below(4) as u32;
     rule.open.reset_after = Duration::from_secs(1 + chance.below(60));
     rule.half_open.successes = 1 + chance.below(3) as u32;
     rule.half_open.share = [0.05, 0.34, 1.0][chance.below(3) as usize];

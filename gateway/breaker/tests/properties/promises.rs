@@ -145,6 +145,9 @@ fn a_settled_permit_never_counts_twice() {
             assert!(after.streak <= before.streak + 1);
             assert!(after.slow_pieces <= before.slow_pieces + u32::from(is_first_word));
             assert!(after.half_open_successes <= before.half_open_successes + 1);
+        }
+        // The ramp has no places, so whoever climbs to it leaves all of them.
+        if (after.epoch, after.rung) == (before.epoch, before.rung) {
             assert!(before.half_open_in_flight <= after.half_open_in_flight + 1);
         }
     });
