@@ -137,7 +137,22 @@ async fn a_failure_that_passes_is_asked_about_once_more_when_no_other_endpoint_i
     let house = Plan::of(&[("a", raw.address)]).top("retry: { max_attempts: 9 }").start().await;
     assert_eq!((house.ask().await.status, raw.count()), (502, 2), "never a third time");
     let house = Plan::of(&[("a", nobody().await)]).start().await;
-    assert_eq!((house.ask().await.status, house.view("a").streak), (502, 2), "refused");
+    assert_eq!((house.ask().await.status, house.view("a").streak), (502, 1), "refused");
+    let metrics = Ask::get("/metrics").send(house.app.admin_address).await;
+    let attempts = "quorumgate_attempts_total{endpoint=\"demo/a\",outcome=\"fault\"} 2";
+    assert!(metrics.text().contains(attempts), "it was asked twice");
+}
+
+#[tokio::test]
+async fn u31_a_request_that_fails_twice_at_one_endpoint_is_one_fault() {
+    let raw = Raw::always(vec![Act::Say(failed(502))]).await;
+    let plan = Plan::of(&[("a", raw.address)]).pool("on_all_open: reject");
+    let house = plan.top("circuit_breaker: { failure_threshold: 3 }").start().await;
+    for streak in 1..=2 {
+        assert_eq!((house.ask().await.status, house.view("a").streak), (502, streak));
+    }
+    assert_eq!((house.ask().await.status, house.view("a").state), (502, State::Open));
+    assert_eq!((house.ask().await.status, raw.count()), (503, 2 + 2 + 1));
 }
 
 #[tokio::test]

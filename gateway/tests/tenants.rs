@@ -1,7 +1,7 @@
 //! A breaker for each tenant: what one tenant meets is nobody else's, and what holds for all holds for
 //! each of them.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
 #[path = "local/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]

@@ -6,6 +6,7 @@
 use super::*;
 
 mod circuit;
+mod levels;
 mod refused;
 
 /// The example of the interface description, with the keys this version has.

@@ -127,7 +127,8 @@ impl Pool {
         let admission = Some(endpoint)
             .filter(|one| one.is_promising_to(now, asker.tenant(one)))
             .and_then(|one| one.admit_to(now, asker.errand(), asker.tenant(one)).ok());
-        let chosen = admission.map(|admission| Chosen { admission, is_degraded: false });
+        let chosen = admission
+            .map(|admission| Chosen { admission: admission.repeats(), is_degraded: false });
         chosen.ok_or(Unavailable::Exhausted)
     }
 

@@ -107,7 +107,7 @@ impl Endpoint {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let endpoint = Arc::clone(self);
         let tenant = None;
-        Ok(Admission { endpoint, tenant, permit: Some(permit), since: now, first_token: None })
+        Ok(Admission::new(endpoint, tenant, permit, now))
     }
 
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
@@ -335,9 +335,27 @@ pub struct Admission {
     permit: Option<Permit>,
     since: Duration,
     first_token: Option<Duration>,
+    /// The same request has failed here before.
+    is_repeat: bool,
 }
 
 impl Admission {
+    fn new(
+        endpoint: Arc<Endpoint>,
+        tenant: Option<Arc<Tenant>>,
+        permit: Permit,
+        since: Duration,
+    ) -> Self {
+        Self { endpoint, tenant, permit: Some(permit), since, first_token: None, is_repeat: false }
+    }
+
+    /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
+    /// counts requests, so that one that kills wherever it goes is one fault.
+    pub(super) fn repeats(mut self) -> Self {
+        self.is_repeat = true;
+        self
+    }
+
     /// The endpoint.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
@@ -375,6 +393,8 @@ impl Admission {
         let Some(permit) = self.permit.take() else { return };
         self.endpoint.meters.count(&outcome);
         self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let is_again = self.is_repeat && matches!(outcome, Outcome::Fault { .. });
+        let outcome = if is_again { Outcome::Neutral } else { outcome };
         let timing = Timing {
             first_token: self.first_token.map(|at| at.saturating_sub(self.since)),
             total: now.saturating_sub(self.since),

@@ -96,6 +96,18 @@ impl Inherited {
         let total = ("total", Some(self.timeouts.total), ends.total.place());
         let first_token = ("first_token", self.timeouts.first_token, ends.first_token.place());
         let slow = &self.rule.slow;
+        // Without a limit of its own the first token is waited for as long as the first byte.
+        if let (Some(place), Some(limit), None) =
+            (raw.first_token.place(), slow.first_token, self.timeouts.first_token)
+            && limit > self.timeouts.first_byte
+        {
+            let (limit, end) = (duration_text(limit), duration_text(self.timeouts.first_byte));
+            let problem =
+                format!("{limit} is never seen, timeouts.first_byte ends the request at {end}");
+            let cure = format!("use at most {end}, or set timeouts.first_token");
+            let path = "circuit_breaker.slow.first_token";
+            return Err(level.refuse(path, Some(place), &problem, &cure));
+        }
         let p95_place = raw.p95.get().and_then(|raw| raw.first_token.place());
         let p95 = slow.p95.and_then(|p95| p95.first_token);
         // The other limits end below `slow.total` or `slow.first_token`, by the rule's own check.

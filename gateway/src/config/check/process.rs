@@ -212,7 +212,18 @@ pub(super) fn retry(root: &Section<'_>, given: &Given<RetrySection>) -> Result<R
     let raw = given.get().unwrap_or(&none);
     let max_attempts = section
         .or("max_attempts", &raw.max_attempts, ATTEMPTS, |text| whole(text, 1..=ATTEMPTS_MAX))?;
-    Ok(Retry { max_attempts, on: retry_on(&section, &raw.on)? })
+    let on = retry_on(&section, &raw.on)?;
+    if max_attempts == 1 && !raw.on.entries().is_empty() {
+        let cure = "remove it or raise max_attempts";
+        return Err(section.refuse(
+            "on",
+            raw.on.place(),
+            "one attempt leaves nothing for it",
+            cure,
+        ));
+    }
+    let on = if max_attempts == 1 { RetryOn { refused: false, codes: Vec::new() } } else { on };
+    Ok(Retry { max_attempts, on })
 }
 
 /// Reads `retry.on`: the word `refused`, and statuses.

@@ -437,3 +437,20 @@ models:
         assert!(refusal.contains(said), "{head}: {refusal}");
     }
 }
+
+#[test]
+fn what_another_setting_makes_useless_is_refused() {
+    refused_before(
+        "retry: {max_attempts: 1, on: [503]}",
+        "1:30: retry.on: one attempt leaves nothing for it; remove it or raise max_attempts",
+    );
+    let once = parsed(&format!("retry: {{max_attempts: 1}}\n{SMALLEST}"));
+    assert_eq!((once.retry.max_attempts, once.retry.on.codes.len()), (1, 0));
+    assert_eq!(parsed(&once.effective_yaml()), once);
+    refused_before(
+        "circuit_breaker: {slow: {first_token: 40s}}",
+        "1:39: circuit_breaker.slow.first_token: 40s is never seen, timeouts.first_byte ends the \
+         request at 30s; use at most 30s, or set timeouts.first_token",
+    );
+    rule_with("{slow: {first_token: 30s}}");
+}

@@ -176,8 +176,7 @@ impl Endpoint {
         let tenant = tenants.used(name);
         let permit = self.change_of(&tenant, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let (endpoint, tenant) = (Arc::clone(self), Some(tenant));
-        Ok(Admission { endpoint, tenant, permit: Some(permit), since: now, first_token: None })
+        Ok(Admission::new(Arc::clone(self), Some(tenant), permit, now))
     }
 
     /// Runs `deed` on the breaker that judges a request: the tenant's, or the endpoint's own.
