@@ -267,7 +267,8 @@ impl Council {
         if !is_muted {
             self.muted.remove(id);
         } else if is_known {
-            // Bounded by the members that are known: whoever is forgotten is forgotten here as well.
+            // Bounded by the members that are known: whoever is forgotten is forgotten here as
+            // well.
             self.muted.insert(id.clone());
         }
         is_known

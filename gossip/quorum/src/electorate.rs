@@ -191,8 +191,8 @@ impl Electorate {
     }
 
     /// Notes at `now` that this node has slept, and observes until `observing_until`. It does not
-    /// know whether a majority was live, so the grace of lost members begins anew; and what waited in
-    /// its sockets makes the dead look alive, so votes count once they are heard after the
+    /// know whether a majority was live, so the grace of lost members begins anew; and what waited
+    /// in its sockets makes the dead look alive, so votes count once they are heard after the
     /// observing.
     pub fn wake(&mut self, now: Duration, observing_until: Duration) {
         self.majority_since = self.majority_since.map(|_| now);
@@ -274,9 +274,9 @@ impl Electorate {
         self.seats.get(id).is_some_and(|seat| seat.lost_since.is_none())
     }
 
-    /// From when on the word of a member is that of a live one; `None` if it is lost, or has another
-    /// `generation`. What comes within `observe` of a member's return does not count until it is
-    /// stood by anew: when a partition heals, others pass on the last heartbeats of who died
+    /// From when on the word of a member is that of a live one; `None` if it is lost, or has
+    /// another `generation`. What comes within `observe` of a member's return does not count until
+    /// it is stood by anew: when a partition heals, others pass on the last heartbeats of who died
     /// meanwhile, with the last votes, each as far as it heard them itself.
     pub fn trusts(&self, id: &NodeId, generation: u64, observe: Duration) -> Option<Duration> {
         let is_it = |seat: &&Seat| seat.lost_since.is_none() && seat.generation == generation;
