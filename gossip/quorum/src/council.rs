@@ -61,14 +61,17 @@ pub struct Council {
 impl Council {
     /// A council that knows only its own node, at `now`.
     pub fn new(me: NodeId, rule: CouncilRule, now: Duration) -> Self {
+        let observing_until = now.saturating_add(rule.observe);
+        let mut electorate = Electorate::new(me.clone(), rule.electorate.clone());
+        electorate.settle(observing_until);
         Self {
-            electorate: Electorate::new(me.clone(), rule.electorate.clone()),
+            electorate,
             dossiers: BTreeMap::new(),
             pools: BTreeMap::new(),
             stirred: BTreeSet::new(),
             voices: BTreeMap::new(),
             doubted: BTreeSet::new(),
-            observing_until: now.saturating_add(rule.observe),
+            observing_until,
             last_step: now,
             muted: BTreeSet::new(),
             is_suspect: false,
@@ -140,6 +143,7 @@ impl Council {
         let gone: Vec<NodeId> = self.voices.keys().filter(|id| !is_known(id)).cloned().collect();
         for id in gone {
             self.silence(&id);
+            self.muted.remove(&id);
         }
         self.trust();
     }
@@ -147,7 +151,7 @@ impl Council {
     /// Brings up to date from when on each member's word counts.
     fn trust(&mut self) {
         for (id, voice) in &mut self.voices {
-            voice.trusted_from = self.electorate.trusts(id, voice.generation);
+            voice.trusted_from = self.electorate.trusts(id, voice.generation, self.rule.observe);
         }
     }
 
@@ -201,10 +205,11 @@ impl Council {
         if is_quiet && !self.stirred.contains(endpoint) {
             return;
         }
-        let others = match &local.opening {
-            Some(_) => self.largest_standing(now, endpoint),
-            None => 0,
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
         };
+        let is_cast = local.opening.is_some() && dossier.circuit.standing_basis().is_none();
+        let others = if is_cast { self.largest_standing(now, endpoint) } else { 0 };
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
@@ -262,7 +267,8 @@ impl Council {
         if !is_muted {
             self.muted.remove(id);
         } else if is_known {
-            // Bounded by the members of the electorate at the time of each order.
+            // Bounded by the members that are known: whoever is forgotten is forgotten here as
+            // well.
             self.muted.insert(id.clone());
         }
         is_known

@@ -3,13 +3,13 @@
 //! Every statement carries a number that grows with each stating by its writer. A reader takes a
 //! greater number only, so that repetition and reordering are harmless. What does not change is not
 //! said again: a writer that goes on standing by all it has stated raises its pulse, one number for
-//! everything. Only durations that run are told anew, by one member, ever less often the longer they
-//! are.
+//! everything. Only durations that run are told anew, by one member, ever less often the longer
+//! they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, VoteState};
+use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, Step, VoteState};
 use crate::steward::{fnv, stir};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
@@ -77,8 +77,8 @@ impl Voice {
         has_risen
     }
 
-    /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at rest
-    /// says the same for hours.
+    /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at
+    /// rest says the same for hours.
     pub(crate) fn is_other(&mut self, heard: &[Heard]) -> bool {
         let print = |heard: &Heard| {
             let kind = Kind::of(&heard.statement) as u64;
@@ -140,6 +140,8 @@ pub(crate) struct Item {
     pub(crate) renewed_after: Option<Duration>,
     /// It is not repeated sooner, even if it changes.
     pub(crate) held_for: Duration,
+    /// Whether it is another's word that is only passed on.
+    pub(crate) is_relayed: bool,
 }
 
 /// What this node has said.
@@ -184,7 +186,7 @@ impl Speech {
 
     /// Returns whether the statement is said, as against standing as it was.
     fn say_one(&mut self, now: Duration, item: Item) -> bool {
-        let Item { statement, renewed_after, held_for } = item;
+        let Item { statement, renewed_after, held_for, is_relayed } = item;
         let key = key(&statement);
         let old = self.last.get(&key);
         let old_at = old.map(|(_, at)| *at);
@@ -199,7 +201,10 @@ impl Speech {
         };
         if is_said {
             self.seq += 1;
-            let fresh = change == Change::News;
+            // Each canary is a step, and its holder pushes it to all: once is enough.
+            let is_canary =
+                matches!(&statement, Statement::Step(_, Step { stage: Stage::Canary { .. }, .. }));
+            let fresh = change == Change::News && !(is_relayed && is_canary);
             self.last.insert(key, (Stated { seq: self.seq, fresh, statement }, now));
         }
         is_said

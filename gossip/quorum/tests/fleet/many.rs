@@ -24,7 +24,8 @@ fn capped(share_milli: u32) -> CouncilRule {
     CouncilRule { max_open_share_milli: share_milli, ..rule() }
 }
 
-/// How many statements, pulses included, five nodes publish in 200 seconds with `out` endpoints out.
+/// How many statements, pulses included, five nodes publish in 200 seconds with `out` endpoints
+/// out.
 fn cost_at_rest(out: usize) -> usize {
     let mut committee = Committee::new(5, (2, 50), &rule());
     committee.cool_down(seconds(600));
@@ -131,6 +132,20 @@ fn who_accuses_nearly_everything_alone_is_suspect_and_abstains() {
     committee.opened.clear();
     committee.run(seconds(1));
     assert!(!committee.councils[0].is_suspect());
+}
+
+#[test]
+fn a_suspect_leads_nothing_while_others_can() {
+    let mut committee = Committee::new(3, (2, 4), &rule());
+    let led = |committee: &Committee| {
+        let members = committee.councils[1].members(committee.now);
+        members.iter().map(|member| member.steward_of).collect::<Vec<usize>>()
+    };
+    assert!(led(&committee).iter().all(|led| *led > 0), "{:?}", led(&committee));
+    trip_all(&mut committee, &[2]);
+    committee.run(seconds(1));
+    assert_eq!(led(&committee)[2], 0);
+    assert_eq!(led(&committee).iter().sum::<usize>(), 8);
 }
 
 #[test]
