@@ -28,6 +28,9 @@
 //! - A frame from a peer whose certificate the CA did not sign is never looked at.
 //! - Every queue and table has a bound; a full one drops and counts.
 //! - A statement is replaced only by one of the same writer with a greater number.
+//! - With certificates, what a member is shown to state is what it has signed, whoever passed it on.
+//! - Who knows a member's pulse knows all that the member had stated when it raised it; a push may
+//!   bring a statement sooner and never brings a pulse.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -51,7 +54,8 @@ mod transport;
 mod vet;
 
 pub use error::GossipError;
-pub use stats::{DIGEST_BYTES_MAX, Reject, Stats};
+pub use stats::{Reject, Stats};
+pub use vet::DIGEST_BYTES_MAX;
 
 /// Commands that may wait for the carrier.
 const COMMANDS_MAX: usize = 16;
@@ -91,12 +95,15 @@ pub enum Tls {
     Files {
         /// The certificates that sign the nodes' certificates.
         ca: PathBuf,
-        /// This node's certificate, followed by intermediates if any.
+        /// This node's certificate, followed by intermediates if any: 4 KB together, since it travels
+        /// with what the node states.
         cert: PathBuf,
-        /// This node's private key.
+        /// This node's private key, with which it also signs what it states: Ed25519, ECDSA on P-256
+        /// or P-384, or RSA of at most 4,096 bits.
         key: PathBuf,
     },
-    /// Anybody who reaches the port. Encrypted, but nobody is who it says it is.
+    /// Anybody who reaches the port. Encrypted, but nobody is who it says it is, and nothing is
+    /// signed: anybody can state anything in any member's name.
     Insecure,
 }
 

@@ -373,6 +373,8 @@ impl Node {
         }
         self.held.forget(Some(&expired));
         self.overlay.forget(&expired);
+        // What was forgotten is opened again before anything is published.
+        self.listen(handle).await;
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::codec::{self, CHAIN_BYTES_MAX, CodecError, PUSH_BYTES_MAX, Push, Sealed};
-use crate::records::{Record, is_next};
+use crate::records::{Body, Record, is_next};
 use crate::seal::{Place, Seals, Witness};
 use crate::stats::{Reject, Stats};
 
@@ -189,6 +189,11 @@ fn open(
     let sealed: Sealed = codec::decode_sealed(bytes)?;
     // What is no news is not worth its signature's check.
     let claimed = codec::decode(&sealed.record)?;
+    match claimed.body {
+        Body::Card(_) | Body::Statement(_) => {}
+        // A pulse says that all before it is known, which a push cannot know.
+        Body::Pulse(_) | Body::Certificate(_) => return Err(Reject::Undecodable),
+    }
     let key = claimed.key();
     if is_old(&key, claimed.seq) {
         return Ok(None);

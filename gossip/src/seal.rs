@@ -327,4 +327,4 @@ impl Seals {
 pub(crate) struct Witness(Option<Signatory>);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,8 +4,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use crate::vet::DIGEST_BYTES_MAX;
-
 /// Counters since the start, and some gauges.
 #[derive(Debug, Default)]
 pub struct Stats {
@@ -35,7 +33,7 @@ pub struct Stats {
     /// Lives of nodes that are told on, past ones too (a gauge). A node that is gone is told on for
     /// seven minutes and a half.
     pub lives: AtomicU64,
-    /// The size of the digest of all lives (a gauge). At [`DIGEST_BYTES_MAX`] no further life is let
+    /// The size of the digest of all lives (a gauge). At [`DIGEST_BYTES_MAX`](crate::DIGEST_BYTES_MAX) no further life is let
     /// in, and gossip that names one is refused.
     pub digest_bytes: AtomicU64,
     /// How often the chitchat task ended and was started again.

@@ -126,6 +126,19 @@ async fn news_is_sent_on_once_with_its_writers_signature_and_reaches_everybody()
     // The tenth and the ninth are the first one's children, unless gossip has been quicker.
     assert!(sent.iter().sum::<u64>() <= 2, "{sent:?}");
     assert!(sent.iter().sum::<u64>() > 0, "one sends on: {sent:?}");
+    let sent = sent.iter().sum::<u64>() + tree::FAN_OUT as u64;
+    let has_arrived = |(stats, ..): &(Arc<Stats>, _, _, _, _)| {
+        count(&stats.pushes_in) + count(&stats.send_queue_drops)
+    };
+    let arrived = async {
+        let mut looks = interval(Duration::from_millis(10));
+        while fleet.iter().map(has_arrived).sum::<u64>() < sent {
+            looks.tick().await;
+            let refused = fleet.iter().map(|(stats, ..)| stats.rejects(crate::Reject::Identity));
+            assert_eq!(refused.sum::<u64>(), 0, "what is sent on is taken from any member");
+        }
+    };
+    timeout(Duration::from_secs(30), arrived).await.unwrap();
     for (stats, ..) in &fleet {
         assert!(count(&stats.pushes_in) <= 1, "nobody is told twice");
         assert_eq!(stats.rejects(crate::Reject::Signature), 0);

@@ -3,7 +3,6 @@
 use quorum::{Card, Standing};
 
 use super::*;
-use crate::records::Body;
 
 fn seals() -> Seals {
     Seals::new("fleet", None)
@@ -142,4 +141,17 @@ fn a_number_that_no_later_one_could_exceed_is_refused() {
     assert_eq!(stats.rejects(Reject::Implausible), 1);
     overlay.merge(push(5, &[1]), known(0), (&seals(), &stats), now).unwrap();
     assert_eq!(held(&overlay), [1], "it is still heard");
+}
+
+#[test]
+fn a_push_never_brings_a_pulse() {
+    let (now, stats) = (Instant::now(), Stats::default());
+    let mut overlay = Overlay::new(Duration::from_secs(1));
+    let record = codec::encode(&Record { seq: 9, body: Body::Pulse(7) }).unwrap();
+    let place = Place { node_id: "one", generation: 5, key: "p" };
+    let records = vec![seals().seal(place, record).unwrap()];
+    let push = Push { records, ..push(5, &[]) };
+    let news = overlay.merge(push, known(0), (&seals(), &stats), now).unwrap();
+    assert!(news.is_empty() && overlay.layer("one").is_none());
+    assert_eq!(stats.rejects(Reject::Undecodable), 1);
 }

@@ -29,13 +29,13 @@ fn config(directory: &Path, node_id: &str) -> Config {
     }
 }
 
-fn seals(directory: &TempDir, node_id: &str) -> Seals {
+pub(crate) fn seals(directory: &TempDir, node_id: &str) -> Seals {
     let authority = tls::load(&config(directory.path(), node_id)).unwrap().authority;
     assert!(authority.is_some());
     Seals::new("fleet", authority)
 }
 
-fn nodes(node_ids: &[&str]) -> TempDir {
+pub(crate) fn nodes(node_ids: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     certs::throw_away(directory.path(), node_ids).unwrap();
     directory

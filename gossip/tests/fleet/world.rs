@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Longer than anything here takes; a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The interval of tests in which gossip is to be quick.
 pub(crate) const QUICK: Duration = Duration::from_millis(100);

@@ -5,6 +5,7 @@ use quorum::{Basis, EndpointKey, Evidence, Statement, Vote, VoteState};
 use super::*;
 use crate::codec;
 use crate::records::to_value;
+use crate::seal::tests::{nodes, seals};
 
 /// The text of a record that nobody signs.
 fn text(seals: &Seals, key: &str, seq: u64, body: Body) -> String {
@@ -92,6 +93,28 @@ fn a_record_that_is_signed_anew_stays() {
     scene.state.set("v/a", text(&scene.seals, "v/a", 5, vote()));
     scene.read();
     assert_eq!((scene.seq("v/a"), scene.rejects()), (Some(5), 0));
+}
+
+#[test]
+fn what_came_before_its_writers_certificate_is_heard_once_that_is_there() {
+    let directory = nodes(&["one", "two"]);
+    let one = seals(&directory, "one");
+    let mut scene = Scene { seals: seals(&directory, "two"), ..Scene::new() };
+    scene.state.set("v/a", text(&one, "v/a", 5, vote()));
+    scene.read();
+    assert_eq!(scene.seq("v/a"), None);
+    assert!(!scene.life.is_proven());
+    let chain = one.chain();
+    scene.state.set("k", text(&one, "k", 1, Body::Certificate(chain)));
+    scene.read();
+    // The next look at chitchat's state reads it again.
+    scene.read();
+    assert_eq!(scene.seq("v/a"), Some(5));
+    assert_eq!(scene.stats.rejects(Reject::Signature), 1);
+    scene.life.forget();
+    assert!(!scene.life.is_proven(), "it is to be opened anew");
+    scene.read();
+    assert_eq!(scene.seq("v/a"), Some(5));
 }
 
 #[test]
