@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use gossip::{Mine, Ours};
 use quorum::{
-    Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member, NodeId,
-    ProbeResult, Standing,
+    Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
+    NodeId, ProbeResult, Standing,
 };
 use tokio::sync::{Notify, watch};
 
@@ -211,7 +211,8 @@ impl Seat {
                 let (counted, of) = (tally.counted, electorate);
                 tracing::warn!(%endpoint, incident = opening.incident, votes = counted,
                     electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
-                let what = format!("opened: incident {}, {counted} of {of} votes", opening.incident);
+                let what =
+                    format!("opened: incident {}, {counted} of {of} votes", opening.incident);
                 self.note(now, &endpoint, "cluster", what);
             }
             Decision::Closed { endpoint, incident, was_open } => {

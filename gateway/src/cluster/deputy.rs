@@ -205,11 +205,9 @@ fn word_of(now: Duration, endpoint: &Endpoint, slot: Lent) -> Option<CanaryWord>
 fn enrolment(pool: &Pool, endpoint: &Endpoint) -> Enrolment {
     let rule = &endpoint.config.rule;
     let way = match rule.recovery {
-        breaker::Recovery::Staged { probe, ramp: _ } => Way::Ladder {
-            probe,
-            canaries: rule.half_open.successes,
-            turn: turn(endpoint),
-        },
+        breaker::Recovery::Staged { probe, ramp: _ } => {
+            Way::Ladder { probe, canaries: rule.half_open.successes, turn: turn(endpoint) }
+        }
         breaker::Recovery::Lazy { ttl } => Way::Lazy { ttl },
     };
     Enrolment {

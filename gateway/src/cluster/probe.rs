@@ -17,12 +17,17 @@ use self::ask::{Mark, Verdict, ask};
 use self::cache::Reading;
 use super::Seat;
 use crate::clock;
+use crate::fleet::{Endpoint, Pool};
 
 /// The pause before an endpoint that awaits a probe gets one, and between two that say nothing.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause between two canaries of the gateway's own, where no client asks with a small request.
 const CANARY_PAUSE: Duration = Duration::from_millis(500);
+
+/// An endpoint whose probe is refused may refuse the probe alone, its model's name or its length, and
+/// would stay half-open for ever: after this many in a row that say nothing, canaries decide.
+const INCONCLUSIVE_MAX: u32 = 3;
 
 /// Sends the fleet's one probe and reports to the council.
 pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
@@ -40,11 +45,11 @@ pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
 /// canary rung, its own or the fleet's, that no small request has tried for a while.
 pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
     for (pool, endpoint) in seat.parts.fleet.endpoints() {
-        let (mark, pause) = match endpoint.rung() {
-            Some(Rung::Probe) => (Mark::Probe, PROBE_PAUSE),
+        let (mark, pause, tries) = match endpoint.rung() {
+            Some(Rung::Probe) => (Mark::Probe, PROBE_PAUSE, INCONCLUSIVE_MAX),
             // Where nobody asks with a small request there is no use in waiting for one.
-            Some(Rung::Canary) if !pool.has_small(now) => (Mark::Canary, CANARY_PAUSE),
-            Some(Rung::Canary) => (Mark::Canary, endpoint.config.rule.open.base),
+            Some(Rung::Canary) if !pool.has_small(now) => (Mark::Canary, CANARY_PAUSE, 1),
+            Some(Rung::Canary) => (Mark::Canary, endpoint.config.rule.open.base, 1),
             Some(Rung::Ramp) | None => continue,
         };
         let view = endpoint.view(now);
@@ -57,19 +62,38 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
         let Ok(admission) = endpoint.admit(now, Errand::Probe) else { continue };
         let (seat, pool, endpoint) = (Arc::clone(seat), Arc::clone(pool), Arc::clone(endpoint));
         tokio::spawn(async move {
-            let verdict = ask(&seat.parts.probes, &pool, &endpoint, mark).await;
-            seat.count_probe(&endpoint.key, &verdict);
-            let outcome = match verdict.result {
-                ProbeResult::Passed => Outcome::Success,
-                ProbeResult::Failed => Outcome::Fault { weight: 1.0, cause: verdict.cause },
-                ProbeResult::Inconclusive => Outcome::Neutral,
-            };
+            let outcome = seat.try_out(&pool, &endpoint, (mark, tries)).await;
             admission.settle(clock::now(), outcome);
         });
     }
 }
 
 impl Seat {
+    /// Probes until a probe says something, at most `tries` times. The last of several that said nothing
+    /// leads on: the endpoint answers, and the next rung tries it with real requests.
+    async fn try_out(
+        &self,
+        pool: &Pool,
+        endpoint: &Endpoint,
+        (mark, tries): (Mark, u32),
+    ) -> Outcome {
+        let (probe, rule) = (&endpoint.config.probe, &endpoint.config.rule);
+        let longest = (probe.first_token + PROBE_PAUSE) * tries;
+        // They share one permit, which must not be lost under way.
+        let tries = if longest < rule.half_open.deadline { tries } else { 1 };
+        for left in (0..tries).rev() {
+            let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
+            self.count_probe(&endpoint.key, &verdict);
+            match verdict.result {
+                ProbeResult::Passed => return Outcome::Success,
+                ProbeResult::Failed => return Outcome::Fault { weight: 1.0, cause: verdict.cause },
+                ProbeResult::Inconclusive if left > 0 => tokio::time::sleep(PROBE_PAUSE).await,
+                ProbeResult::Inconclusive => {}
+            }
+        }
+        if tries > 1 { Outcome::Success } else { Outcome::Neutral }
+    }
+
     /// Counts a probe, whoever asked for it, and says when the page of metrics is of no use.
     fn count_probe(&self, key: &EndpointKey, verdict: &Verdict) {
         let meters = &self.parts.meters;

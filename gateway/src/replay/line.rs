@@ -71,6 +71,8 @@ struct Record<'a> {
     first_token_ms: Option<u64>,
     #[serde(default = "one")]
     attempts: u32,
+    #[serde(default)]
+    repeat: bool,
     end: End,
 }
 
@@ -146,13 +148,16 @@ pub(super) fn read(line: &[u8]) -> Option<(Cow<'_, str>, Request)> {
     } else {
         latency.saturating_sub(first_token.unwrap_or(latency))
     };
-    let is_whole = record.end == End::Complete && record.proxy_status != CLIENT_LEFT;
+    let outcome = outcome(&record);
+    // A request that fails twice at one endpoint is one fault, and the first line has told it.
+    let is_told = record.repeat && matches!(outcome, Outcome::Fault { .. });
+    let is_whole = !is_told && record.end == End::Complete && record.proxy_status != CLIENT_LEFT;
     let request = Request {
         started: ended.saturating_sub(took),
         took,
         first_token: first_token.filter(|_| is_first_attempt),
         is_first_attempt,
-        outcome: outcome(&record),
+        outcome: if is_told { Outcome::Neutral } else { outcome },
         status: Some(record.upstream_status).filter(|code| is_whole && (400..=599).contains(code)),
     };
     Some((record.endpoint, request))

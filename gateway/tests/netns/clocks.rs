@@ -99,13 +99,13 @@ fn c10_a_wall_clock_that_jumps_an_hour_either_way_changes_nothing() {
         assert_eq!(load.stop().await, [""; 0], "a is well");
         let mut votes = Vec::new();
         within(TEN_SECONDS, "every opening of a node's own is a vote that all count", async || {
-            votes.clear();
+            votes = town.voters(1).await;
+            let mut are_all = true;
             for number in ALL {
-                if town.own(number).await == "open" {
-                    votes.push(format!("gw-{number}"));
-                }
+                let is_open = town.own(number).await == "open";
+                are_all &= !is_open || votes.contains(&format!("gw-{number}"));
             }
-            town.voters(1).await == votes && town.voters(2).await == votes
+            are_all && town.voters(2).await == votes
         })
         .await;
         let due_in = async |number| {

@@ -55,7 +55,6 @@ fn a_key_of_a_later_version_is_named_as_such() {
         ("server: {tls: {}}", "1:10", "server.tls"),
         ("server: {timeouts: {write_stall: 1s}}", "1:21", "server.timeouts.write_stall"),
         ("cluster: {backend: redis}", "1:11", "cluster.backend"),
-        ("cluster: {quorum: {of: members}}", "1:20", "cluster.quorum.of"),
         ("circuit_breaker: {canary: {}}", "1:19", "circuit_breaker.canary"),
         ("retry: {budget: 0.2}", "1:9", "retry.budget"),
     ] {
