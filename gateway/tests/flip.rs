@@ -147,25 +147,42 @@ impl Fleet {
     /// From the third node's vote until the last node had the endpoint out, by their histories.
     async fn took(&self, endpoint: usize) -> Duration {
         let name = name(endpoint);
-        let noted = async |node: usize, scope: &str, what: &str| {
-            let view = self.nodes[node].explain(&name).await;
-            let entries = view["history"].as_array().unwrap().iter();
-            let mut such = entries.filter(|entry| {
+        let mut last = 0;
+        for node in 0..NODES {
+            let [flipped] = self.noted(node, &name, [("cluster", "opened:")]).await;
+            last = last.max(number(&flipped, "unix_ms"));
+        }
+        // The breaker opened when its entry says so on the node's own clock; the entry's time of day
+        // is read later, when the thread that writes it has its turn.
+        let wanted = [("local", "closed to open"), ("cluster", "opened:")];
+        let [vote, flip] = self.noted(THIRD, &name, wanted).await;
+        let before = number(&vote, "age_ms").saturating_sub(number(&flip, "age_ms"));
+        let decided = number(&flip, "unix_ms") - before;
+        Duration::from_millis(last - decided)
+    }
+
+    /// The only entries of these kinds in a node's history of an endpoint.
+    async fn noted<const COUNT: usize>(
+        &self,
+        node: usize,
+        name: &str,
+        wanted: [(&str, &str); COUNT],
+    ) -> [Value; COUNT] {
+        let view = self.nodes[node].explain(name).await;
+        let entries = view["history"].as_array().unwrap();
+        wanted.map(|(scope, what)| {
+            let mut such = entries.iter().filter(|entry| {
                 entry["scope"] == scope && entry["what"].as_str().unwrap().starts_with(what)
             });
             let entry = such.next().unwrap_or_else(|| panic!("no '{what}': {view}"));
             assert!(such.next().is_none(), "twice '{what}': {view}");
-            entry["unix_ms"].as_u64().unwrap()
-        };
-        let decided = noted(THIRD, "local", "closed to open").await;
-        let mut last = 0;
-        for node in 0..NODES {
-            let flipped = noted(node, "cluster", "opened:").await;
-            assert!(flipped >= decided, "{name} was out before the third vote");
-            last = last.max(flipped);
-        }
-        Duration::from_millis(last - decided)
+            entry.clone()
+        })
     }
+}
+
+fn number(entry: &Value, key: &str) -> u64 {
+    entry[key].as_u64().unwrap()
 }
 
 impl Figures {

@@ -30,10 +30,12 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_quorumgate");
 pub(crate) const TOKEN: &str = "the-operators-of-the-test-fleet";
 
 /// A command that becomes the binary, ahead of what else the machine has to do, where that is not
-/// what is measured. Who may not be preferred is started all the same.
+/// what is measured. Linux prefers a process within its session and one session to another, so it
+/// gets a session of its own. Who may not be preferred is started all the same.
 pub(crate) fn preferred() -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", "-15", BINARY]);
+    let script = "{ echo -15 > /proc/self/autogroup; } 2>/dev/null; exec nice -n -15 \"$0\" \"$@\"";
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", script, BINARY]);
     command
 }
 
