@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
+use hyper::Method;
+
 use crate::apart::apart;
-use crate::town::{ALL, B, PORT_B, Plan, TEN_SECONDS, TWO_INTERVALS, Town, throughout, within};
+use crate::process::{CHAT, call, chat_body};
+use crate::town::{
+    ALL, B, PORT_A, PORT_B, Plan, TEN_SECONDS, TWO_INTERVALS, Town, throughout, within,
+};
 use crate::wires::Machine;
 
 /// How long it may take until a silent member is lost.
@@ -124,6 +129,30 @@ fn f18_packets_lost_between_one_node_and_an_endpoint_take_it_from_that_node_only
         assert_eq!(load.stop().await, [""; 0], "a is well");
         town.none_has_flipped(&ALL);
         eprintln!("F18: opened {opened:?}, {more} requests of the others");
+    });
+}
+
+#[test]
+fn f18_a_node_for_which_everything_fails_is_suspect_to_itself_and_to_the_others() {
+    apart(async || {
+        let town = Town::start(Plan::default()).await;
+        let load = town.load(&[2, 3, 4, 5]);
+        town.wires.close_way(Machine(1), PORT_A);
+        town.wires.close_way(Machine(1), PORT_B);
+        let first = town.node(1).clients;
+        let suspected = within(Duration::from_secs(25), "it is suspect everywhere", async || {
+            // Each pool is asked; that there is no good answer is the point.
+            for model in ["m", "k"] {
+                let body = chat_body(false).replace("\"m\"", &format!("\"{model}\""));
+                let _ = call(first, Method::POST, CHAT, &[], &body).await;
+            }
+            town.suspects(1).await == ["gw-1"] && town.suspects(3).await == ["gw-1"]
+        })
+        .await;
+        assert_eq!(load.stop().await, [""; 0], "clients of the others");
+        assert_eq!(town.voters(3).await, [""; 0], "it abstains");
+        town.none_has_flipped(&ALL);
+        eprintln!("F18: suspect after {suspected:?}");
     });
 }
 

@@ -243,6 +243,19 @@ impl Town {
         voters
     }
 
+    /// Whom a node's metrics call suspect, in the order of their names.
+    pub(crate) async fn suspects(&self, number: u8) -> Vec<String> {
+        let operators = self.node(number).operators;
+        let (_, text) = call(operators, Method::GET, "/metrics", &[], "").await.unwrap();
+        let named = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("quorumgate_node_suspect{node=\"")?;
+            rest.strip_suffix("\"} 1").map(str::to_owned)
+        });
+        let mut named: Vec<String> = named.collect();
+        named.sort_unstable();
+        named
+    }
+
     /// Asserts that none of these nodes has ever taken anything out by the fleet's verdict.
     pub(crate) fn none_has_flipped(&self, numbers: &[u8]) {
         for number in numbers {
