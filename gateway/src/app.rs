@@ -252,7 +252,7 @@ fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sin
         tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
         meters.counter("breaker_transitions_total", &labels).increment(1);
         let what = format!("{from} to {to}: {reason}");
-        let wall_millis = clock::wall_millis();
+        let wall_millis = clock::wall_millis_at(transition.at);
         history.note(&endpoint, Entry { at: transition.at, wall_millis, scope: "local", what });
         wake.notify_one();
     })

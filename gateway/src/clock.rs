@@ -29,6 +29,12 @@ pub fn is_late(due: Instant) -> bool {
     instant() > due + LAG_MAX
 }
 
+/// What the wall clock showed at the moment `at`, in milliseconds since 1970, for people.
+pub fn wall_millis_at(at: Duration) -> u64 {
+    let passed = u64::try_from(now().saturating_sub(at).as_millis()).unwrap_or(u64::MAX);
+    wall_millis().saturating_sub(passed)
+}
+
 /// The wall clock in milliseconds since 1970, for names and logs only: nothing is decided by it.
 pub fn wall_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -258,7 +258,7 @@ impl Seat {
     }
 
     fn note(&self, at: Duration, endpoint: &EndpointKey, scope: &'static str, what: String) {
-        let wall_millis = clock::wall_millis();
+        let wall_millis = clock::wall_millis_at(at);
         self.parts.history.note(endpoint, Entry { at, wall_millis, scope, what });
     }
 }

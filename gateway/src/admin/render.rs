@@ -206,15 +206,20 @@ impl Admin {
                     .counter("gossip_rejects_total", &labels)
                     .absolute(stats.rejects(reason));
             }
-            let connections = stats.connections.load(Ordering::Relaxed);
-            self.meters.gauge("gossip_connections", &[]).set(connections as f64);
+            for (name, gauge) in [
+                ("gossip_connections", &stats.connections),
+                ("gossip_lives", &stats.lives),
+                ("gossip_digest_bytes", &stats.digest_bytes),
+            ] {
+                self.meters.gauge(name, &[]).set(gauge.load(Ordering::Relaxed) as f64);
+            }
         }
         self.meters.render()
     }
 }
 
 /// What the carrier has counted, by name.
-fn gossip_counts(stats: &gossip::Stats) -> [(&'static str, u64); 11] {
+fn gossip_counts(stats: &gossip::Stats) -> [(&'static str, u64); 12] {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [
         ("rounds", count(&stats.rounds)),
@@ -228,6 +233,7 @@ fn gossip_counts(stats: &gossip::Stats) -> [(&'static str, u64); 11] {
         ("handshakes_refused", count(&stats.handshakes_refused)),
         ("unstated", count(&stats.unstated)),
         ("restarts", count(&stats.restarts)),
+        ("duplicates", count(&stats.duplicates)),
     ]
 }
 

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - What was heard is applied before anything is stated: a breaker whose incident was closed does
 //!   not vote anew by what it held before.
-//! - At most one of the two locks, that of the council and that of a breaker, is held at a time.
+//! - A breaker's lock may be taken under the council's, never the other way round.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -85,11 +85,12 @@ impl Deputy {
         self.apply(now, &decisions);
         self.report_canaries(now);
         let more = {
+            let mut council = self.council();
             for (pool, endpoint) in self.fleet.endpoints() {
                 let local = endpoint.local(now, pool.has_small(now));
-                self.council().state(now, &endpoint.key, local);
+                council.state(now, &endpoint.key, local);
             }
-            self.council().step(now)
+            council.step(now)
         };
         self.apply(now, &more);
         decisions.extend(more);
