@@ -22,7 +22,7 @@ impl Admin {
         let is_draining = self.is_draining.load(Ordering::Relaxed);
         let observing = council.observing_until().saturating_sub(now);
         let is_suspect = council.is_suspect();
-        let is_ready = !is_draining && !(is_suspect && self.suspect_unready);
+        let is_ready = !(is_draining || is_suspect && self.suspect_unready);
         let detail = json!({
             "ready": is_ready,
             "draining": is_draining,
