@@ -8,11 +8,12 @@
 //! - Data of a state exists only in that state, so leaving it forgets it.
 //! - At most one transition per call.
 //! - The hold is not a state: beneath it the node keeps its own opinion, but nothing is admitted on
-//!   it, an open circuit does not become half-open and a ramp does not end.
+//!   it, an open circuit does not become half-open, no rung is climbed and a ramp does not end.
 //! - A breaker that is off is closed and stays so.
 
 mod closed;
 mod cool_down;
+mod hold;
 mod ladder;
 mod look;
 mod restart;
@@ -222,35 +223,6 @@ impl Breaker {
         }
     }
 
-    /// Takes the endpoint out on behalf of the fleet: nothing but [`Errand::PassThrough`] is
-    /// admitted, an open circuit does not become half-open and a ramp does not end. Permits that are
-    /// out still settle. Doing it twice is doing it once.
-    pub fn hold(&mut self, now: Duration) {
-        self.advance(now);
-        self.held.get_or_insert(self.latest);
-    }
-
-    /// Ends the hold because the fleet's incident is closed: all evidence is dropped, older permits
-    /// are void, and the circuit goes to the ramp, for the fleet has climbed the rungs below; with
-    /// no ramp it closes. The level of the cool-down stays until the recovery has lasted. Without a
-    /// hold it does nothing, so that hearing of it twice is harmless.
-    pub fn release(&mut self, now: Duration) -> Option<Transition> {
-        self.advance(now);
-        self.held?;
-        self.level = self.level_at(self.latest);
-        self.held = None;
-        match self.rule.mode {
-            Mode::Off => None,
-            Mode::Enforce | Mode::Shadow if self.rule.ramp().is_zero() => {
-                Some(self.close(Reason::Released))
-            }
-            Mode::Enforce | Mode::Shadow => {
-                let half_open = HalfOpen::new(self.latest, self.opened_for(), Rung::Ramp);
-                Some(self.change(Phase::HalfOpen(half_open), Reason::Released, None))
-            }
-        }
-    }
-
     /// Replaces the rule and keeps all state: a running cool-down ends when it would have, permits
     /// stay valid and evidence that the new window reaches still counts. Nothing trips by this
     /// alone; the next piece of evidence is judged by the new rule. Two things it does change: a
@@ -411,7 +383,7 @@ impl Breaker {
         if self.is_held() || was_slow || outcome != Outcome::Success {
             return None;
         }
-        let half_open = HalfOpen::with_success(self.latest, Some(open.opened_for));
+        let half_open = HalfOpen::with_successes(self.latest, Some(open.opened_for), 1);
         self.last_success = Some(self.latest);
         Some(self.change(Phase::HalfOpen(half_open), Reason::PassedThrough, None))
     }

@@ -49,6 +49,21 @@ impl SlowEvidence {
         self.pieces.iter().flatten().filter(young).fold(0, |count, _| count + 1)
     }
 
+    /// The ages of the pieces that are younger than the window, the newest first and `None` behind
+    /// the last.
+    pub(crate) fn ages(
+        &self,
+        now: Duration,
+        window: Duration,
+    ) -> [Option<Duration>; SLOW_CONFIRMATIONS_MAX as usize] {
+        let mut ages = self.pieces.map(|seen| {
+            let age = now.saturating_sub(seen?);
+            (age < window).then_some(age)
+        });
+        ages.sort_unstable_by_key(|age| (age.is_none(), *age));
+        ages
+    }
+
     /// Takes back the pieces seen at `since` or later. The next slow request of their kind is a new
     /// piece: it comes later than they did, and so at least as far behind the piece before them.
     pub(crate) fn discard(&mut self, since: Duration) {

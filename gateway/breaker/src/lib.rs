@@ -253,6 +253,10 @@ pub enum Reason {
     Recovered,
     /// A request sent in spite of the open circuit succeeded.
     PassedThrough,
+    /// The fleet takes the endpoint out and the probe or canary rung is no longer this node's.
+    Held,
+    /// The fleet lends its canary slot.
+    Lent,
     /// The fleet's incident is closed.
     Released,
     /// Another rule has no probe rung, so that the circuit goes on to the canary rung.
@@ -278,6 +282,8 @@ impl fmt::Display for Reason {
             Reason::CanaryPassed => formatter.write_str("canary passed"),
             Reason::Recovered => formatter.write_str("recovered"),
             Reason::PassedThrough => formatter.write_str("passed through"),
+            Reason::Held => formatter.write_str("held"),
+            Reason::Lent => formatter.write_str("lent"),
             Reason::Released => formatter.write_str("released"),
             Reason::ProbeAbolished => formatter.write_str("probe abolished"),
             Reason::TurnedOff => formatter.write_str("turned off"),
@@ -291,8 +297,9 @@ pub struct Transition {
     /// The state before.
     pub from: State,
     /// The state after. It is the same as before when a rung is climbed (the epoch stays), when a
-    /// circuit on the ramp is released, and when a circuit that was closed is released without a
-    /// ramp or turned off (the evidence is gone and the epoch is new all the same).
+    /// half-open circuit is held, lent the slot or released, and when a circuit that was closed is
+    /// released without a ramp or turned off (the evidence is gone and the epoch is new all the
+    /// same).
     pub to: State,
     /// The rung that was reached when the new state is [`State::HalfOpen`], else `None`.
     pub rung: Option<Rung>,
@@ -321,6 +328,26 @@ pub struct Gathered {
     pub successes: u32,
     /// Pieces of slow evidence.
     pub slow_pieces: u32,
+}
+
+/// What this node has seen of the endpoint within the rule's window, to be pooled with what the
+/// other nodes saw.
+///
+/// It is gathered while closed, held or not, and all of it but `last_success` is zero in the other
+/// states: what has led to an opening is in [`Transition::gathered`], once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Requests that settled: successes, faults and slow ones.
+    pub requests: u32,
+    /// The weight of the faults among them, in millionths.
+    pub fault_millionths: u64,
+    /// The successes among them.
+    pub successes: u32,
+    /// How long ago each piece of slow evidence was seen, the newest first and `None` behind the
+    /// last.
+    pub slow: [Option<Duration>; SLOW_CONFIRMATIONS_MAX as usize],
+    /// Age of the last success that counted, in whatever state, if it is younger than the window.
+    pub last_success: Option<Duration>,
 }
 
 /// Everything the breaker knows, for the admin interface, metrics and the fleet's votes.
@@ -367,8 +394,8 @@ pub struct View {
     pub canary_admitted: u64,
     /// Time since half-open began or last admitted something, whichever is later; `None` elsewhere.
     pub half_open_idle: Option<Duration>,
-    /// Why the circuit opened, while open or half-open; `None` on a ramp after a release of a
-    /// circuit that was closed.
+    /// Why the circuit opened, while open or half-open; `None` in half-open that a circuit which was
+    /// closed came to by a loan or a release.
     pub opened_for: Option<Reason>,
     /// Age of the last success that counted in closed or half-open.
     pub last_success: Option<Duration>,

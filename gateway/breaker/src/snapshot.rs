@@ -45,7 +45,7 @@ pub enum SavedPhase {
     },
     /// The ladder is being climbed. Permits that were out are gone with their process.
     HalfOpen {
-        /// Why the circuit opened; `None` after a release of a circuit that was closed.
+        /// Why the circuit opened; `None` after a loan to or a release of a circuit that was closed.
         opened_for: Option<Reason>,
         /// Time since half-open began or last admitted something.
         idle: Duration,

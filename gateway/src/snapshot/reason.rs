@@ -54,6 +54,8 @@ pub(super) enum WireReason {
     Released,
     ProbeAbolished,
     TurnedOff,
+    Held,
+    Lent,
 }
 
 impl From<Rung> for WireRung {
@@ -142,6 +144,8 @@ impl From<Reason> for WireReason {
             Reason::Released => Self::Released,
             Reason::ProbeAbolished => Self::ProbeAbolished,
             Reason::TurnedOff => Self::TurnedOff,
+            Reason::Held => Self::Held,
+            Reason::Lent => Self::Lent,
         }
     }
 }
@@ -166,6 +170,8 @@ impl From<WireReason> for Reason {
             WireReason::Released => Self::Released,
             WireReason::ProbeAbolished => Self::ProbeAbolished,
             WireReason::TurnedOff => Self::TurnedOff,
+            WireReason::Held => Self::Held,
+            WireReason::Lent => Self::Lent,
         }
     }
 }

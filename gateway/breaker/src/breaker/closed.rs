@@ -15,7 +15,7 @@ use crate::rule::{Rule, SLOW_CONFIRMATIONS_MAX};
 use crate::snapshot::{SavedCounts, SavedEvidence};
 use crate::times::{Times, Which};
 use crate::window::{Entry, Totals, Weight, Window};
-use crate::{Gathered, Outcome, P95Rule, Reason, SlowKind, View};
+use crate::{Evidence, Gathered, Outcome, P95Rule, Reason, SlowKind, View};
 
 /// What is known while closed.
 #[derive(Clone, Debug)]
@@ -66,6 +66,18 @@ impl Closed {
             fault_millionths: totals.millionths,
             successes: totals.successes,
             slow_pieces: self.slow.count(now, rule.window),
+        }
+    }
+
+    /// What has been gathered as of `now`, to be pooled; the last success is added by who has it.
+    pub(super) fn evidence(&self, now: Duration, rule: &Rule) -> Evidence {
+        let totals = self.window.totals(now);
+        Evidence {
+            requests: totals.requests,
+            fault_millionths: totals.millionths,
+            successes: totals.successes,
+            slow: self.slow.ages(now, rule.window),
+            last_success: None,
         }
     }
 

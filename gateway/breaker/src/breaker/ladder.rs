@@ -72,9 +72,13 @@ impl HalfOpen {
         HalfOpen { opened_for, touched: now, since: now, places: Places::default(), step }
     }
 
-    /// Begins on the canary rung with one success.
-    pub(super) fn with_success(now: Duration, opened_for: Option<Reason>) -> Self {
-        let step = Step::Canary(Canary { successes: 1, ..Canary::default() });
+    /// Begins on the canary rung with successes that came before it.
+    pub(super) fn with_successes(
+        now: Duration,
+        opened_for: Option<Reason>,
+        successes: u32,
+    ) -> Self {
+        let step = Step::Canary(Canary { successes, ..Canary::default() });
         HalfOpen { step, ..HalfOpen::new(now, opened_for, Rung::Canary) }
     }
 

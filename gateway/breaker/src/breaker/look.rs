@@ -8,7 +8,7 @@ use super::{Breaker, Phase};
 use crate::relative::Sample;
 use crate::rule::Mode;
 use crate::times::Which;
-use crate::{Gathered, Reason, Rung, State, View};
+use crate::{Evidence, Gathered, Reason, Rung, State, View};
 
 impl Breaker {
     /// The state as of the last call.
@@ -57,6 +57,17 @@ impl Breaker {
         let (first_token_p95, requests) =
             times.p95(self.look(now), Which::FirstToken, self.rule.min_requests)?;
         Some(Sample { first_token_p95, requests })
+    }
+
+    /// Says what the window holds at `now`, for the fleet's pooled verdict.
+    pub fn evidence(&self, now: Duration) -> Evidence {
+        let now = self.look(now);
+        let evidence = match &self.phase {
+            Phase::Closed(closed) => closed.evidence(now, &self.rule),
+            Phase::Open(_) | Phase::HalfOpen(_) => Evidence::default(),
+        };
+        let age = self.last_success.map(|last| now.saturating_sub(last));
+        Evidence { last_success: age.filter(|age| *age < self.rule.window), ..evidence }
     }
 
     /// Shows everything as it is at `now`.

@@ -149,6 +149,8 @@ pub(crate) enum Step {
     Settle(usize, Outcome, Option<Timing>),
     Forget(usize),
     Hold,
+    /// The slot is lent with so many successes.
+    Lend(u32),
     Release,
     Convict,
     /// Slow evidence this young is taken back.
@@ -165,6 +167,7 @@ pub(crate) fn some_step(chance: &mut Chance, permits: usize) -> Step {
         10 | 11 => Step::Admit(Errand::Probe),
         12 => Step::Admit(Errand::PassThrough),
         13 if chance.one_in(2) => Step::Hold,
+        13 => Step::Lend(chance.below(4) as u32),
         14 => Step::Release,
         15 if chance.one_in(2) => Step::SetRule(chance.below(u64::MAX)),
         16 => Step::Convict,

@@ -213,7 +213,8 @@ fn no_rule_and_no_time_makes_it_panic() {
                     breaker.settle_timed(now, permits.swap_remove(which), outcome, timing);
                 }
                 Step::Forget(which) => drop(permits.swap_remove(which)),
-                Step::Hold => breaker.hold(now),
+                Step::Hold => drop(breaker.hold(now)),
+                Step::Lend(successes) => drop(breaker.lend(now, successes)),
                 Step::Release => drop(breaker.release(now)),
                 Step::Convict => drop(breaker.convict_relative(now)),
                 Step::Discard(age) => breaker.discard_slow(now, age),

@@ -19,8 +19,10 @@ pub(crate) struct World {
     /// The permits in hand, each with what it was asked for.
     pub(crate) permits: Vec<(Permit, Errand)>,
     pub(crate) now: Duration,
-    /// Successes settled in time on the present canary rung.
+    /// Successes settled in time on the present canary rung, or counted before it began.
     proofs: u32,
+    /// The successes that came with the latest loan.
+    lent: u32,
     /// Requests that asked on the present canary rung, and those that were admitted.
     asked: u64,
     admitted: u64,
@@ -49,6 +51,7 @@ impl World {
             permits: Vec::new(),
             now,
             proofs: view.half_open_successes,
+            lent: 0,
             asked: view.canary_asked,
             admitted: view.canary_admitted,
             ramp_since: now,
@@ -113,9 +116,11 @@ impl World {
                 self.forgotten += u32::from(is_out && before.rung != Some(Rung::Ramp));
                 None
             }
-            Step::Hold => {
-                self.breaker.hold(now);
-                None
+            Step::Hold => self.breaker.hold(now),
+            Step::Lend(successes) => {
+                let transition = self.breaker.lend(now, successes);
+                self.lent = transition.map_or(self.lent, |_| successes);
+                transition
             }
             Step::Release => self.breaker.release(now),
             Step::Convict => self.breaker.convict_relative(now),
@@ -249,7 +254,11 @@ impl World {
         assert_eq!((after.epoch, after.rung), (change.epoch, change.rung));
         assert_eq!(change.remaining.is_some(), change.to == State::Open);
         self.check_reason(before, &change);
-        self.proofs = u32::from(change.reason == Reason::PassedThrough);
+        self.proofs = match change.reason {
+            Reason::PassedThrough => 1,
+            Reason::Lent => self.lent,
+            _ => 0,
+        };
         (self.asked, self.admitted) = (0, 0);
         (self.ramp_since, self.ramp_before) = (self.now, Duration::ZERO);
         if change.reason != Reason::ProbeAbolished {
@@ -292,6 +301,17 @@ impl World {
                 assert_eq!(path, (half_open, ramp, closed, None));
                 let is_over = self.now - self.ramp_since + self.ramp_before >= self.ramp();
                 assert!(is_over && !before.held, "the ramp was cut short");
+            }
+            Reason::Held => {
+                assert_eq!((before.held, after.held), (false, true));
+                assert_eq!(path, (half_open, before.rung, half_open, before.rung));
+                assert!(before.rung != ramp, "a ramp is kept beneath a hold");
+                assert_eq!(after.half_open_in_flight, 0, "a hold voids what is out");
+            }
+            Reason::Lent => {
+                assert_eq!((before.held, after.held), (true, false));
+                assert_eq!((change.to, after.rung), (half_open, canary));
+                assert_eq!(after.half_open_in_flight, 0);
             }
             Reason::Released => {
                 assert_eq!((before.held, after.held), (true, false));

@@ -124,10 +124,8 @@ impl Telling {
             "the endpoint is found much slower than its siblings" => {
                 self.breaker().convict_relative(clock)
             }
-            "the fleet holds the endpoint" => {
-                self.breaker().hold(clock);
-                None
-            }
+            "the fleet holds the endpoint" => self.breaker().hold(clock),
+            "the fleet lends the slot" => self.breaker().lend(clock, 0),
             "the fleet releases the endpoint" => self.breaker().release(clock),
             "the process stops" => {
                 self.left = Some((self.breaker().snapshot(clock), self.now));
