@@ -47,9 +47,7 @@ impl World {
 
     /// Draws when the node's next client comes.
     pub(super) fn await_client(&mut self, node: usize) {
-        let rate = self.plan.rates[node];
-        if rate > 0 {
-            let mean = 100_000 / rate;
+        if let Some(mean) = 100_000_u64.checked_div(self.plan.rates[node]) {
             let at = self.now + 1 + self.chance.below(2 * mean);
             let generation = self.nodes[node].generation;
             self.queue.put(at, (node, generation), Event::Client);
@@ -94,7 +92,7 @@ impl World {
                 }
                 What::Slow { endpoint: ill } if ill == endpoint => Reply::Slow,
                 What::Flaps { endpoint: ill, turn } if ill == endpoint => {
-                    let is_bad = (self.now - fault.from) / turn % 2 == 0;
+                    let is_bad = ((self.now - fault.from) / turn).is_multiple_of(2);
                     if is_bad { Reply::Fault } else { Reply::Good }
                 }
                 What::Fragile { endpoint: ill } if ill == endpoint && self.load[endpoint] > 0 => {

@@ -1,0 +1,459 @@
+//! A state of the model: three councils, what each has of the others, and what is under way.
+
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hasher};
+use std::rc::Rc;
+use std::time::Duration;
+
+use quorum::{
+    CanaryFence, CanaryWord, Card, Conviction, Council, CouncilRule, Decision, Denominator,
+    ElectorateRule, EndpointKey, Enrolment, Evidence, Heard, Local, LocalOpening, Member, NodeId,
+    PoolKey, ProbeResult, Recovery, Stage, Standing, Statement, VoteState, Way,
+};
+
+/// How many nodes there are.
+pub(crate) const NODES: usize = 3;
+
+/// One tick; more than a second would be taken for a pause.
+const TICK: Duration = Duration::from_millis(900);
+
+/// A member that was not heard of for so many ticks is taken for lost.
+const LOST_AFTER: u64 = 3;
+
+/// A probe or canary that is not answered within so many ticks never is.
+const ANSWERED_WITHIN: u64 = 1;
+
+/// Once all have heard all for so many ticks, views agree.
+const AGREED_AFTER: u64 = 3;
+
+/// What a node told the others.
+#[derive(Clone, Debug)]
+struct Record {
+    tick: u64,
+    generation: u64,
+    pulse: u64,
+    heard: Vec<Heard>,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    council: Council,
+    generation: u64,
+    /// Since when its own breaker is open on its own traffic.
+    opened: Option<Duration>,
+    pub(crate) is_out: bool,
+    /// The last step that closed here: incident and failures.
+    closed: (u64, u32),
+    pub(crate) probe: Option<((u64, u32), u64)>,
+    /// The hold of the canary slot, and the successes so far.
+    pub(crate) slot: Option<(CanaryFence, u32)>,
+    /// The newest record and the one before.
+    told: [Rc<Record>; 2],
+    known: [Option<Rc<Record>>; NODES],
+}
+
+/// A state.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) tick: u64,
+    pub(crate) nodes: [Node; NODES],
+    pub(crate) trips_left: u32,
+    pub(crate) crashes_left: u32,
+    canaries: u32,
+    /// For how many ticks every node has had the newest record of every other.
+    agreed: u64,
+}
+
+/// Something that can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Tick,
+    /// The newest record (0) or the one before (1) arrives.
+    Deliver {
+        from: usize,
+        to: usize,
+        which: usize,
+    },
+    Trip(usize),
+    Probed(usize, bool),
+    Canaried(usize, bool),
+    Crash(usize),
+}
+
+/// A promise that was broken.
+pub(crate) type Broken = String;
+
+/// The way in which a model recovers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) canaries: u32,
+    pub(crate) trips: u32,
+    pub(crate) crashes: u32,
+}
+
+fn key() -> EndpointKey {
+    EndpointKey::new("pool/e")
+}
+
+fn id(node: usize) -> NodeId {
+    NodeId::new(["a", "b", "c"][node])
+}
+
+fn council(node: usize, canaries: u32, now: Duration) -> Council {
+    let rule = CouncilRule {
+        electorate: ElectorateRule { expected_members: 0, member_grace: TICK * 1_000 },
+        of: Denominator::Members,
+        max_open_share_milli: 1_000,
+        interval: TICK,
+        observe: TICK,
+        vote_ttl: TICK * 8,
+        renew_every: TICK * 2,
+        max_open: TICK * 10_000,
+    };
+    let mut council = Council::new(id(node), rule, now);
+    let enrolment = Enrolment {
+        pool: PoolKey::new("pool"),
+        recovery: Recovery {
+            base: TICK * 2,
+            max: TICK * 4,
+            reset_after: TICK * 100,
+            probe_timeout: TICK * 2,
+            way: Way::Ladder { probe: true, canaries, turn: TICK * 3 },
+        },
+        conviction: Conviction {
+            failure_threshold: 4,
+            failure_ratio_milli: 500,
+            min_requests: 10,
+            window: TICK * 20,
+            dedup: TICK,
+            confirmations: 2,
+        },
+    };
+    council.enrol(key(), enrolment);
+    council
+}
+
+impl Node {
+    fn new(index: usize, generation: u64, canaries: u32, now: Duration) -> Self {
+        let none = Rc::new(Record { tick: 0, generation, pulse: 0, heard: Vec::new() });
+        Self {
+            council: council(index, canaries, now),
+            generation,
+            opened: None,
+            is_out: false,
+            closed: (0, 0),
+            probe: None,
+            slot: None,
+            told: [Rc::clone(&none), none],
+            known: [None, None, None],
+        }
+    }
+
+    fn step_known(&self, now: Duration) -> Option<(u64, u32, bool)> {
+        let step = self.council.endpoint(now, &key())?.step?;
+        Some((step.incident, step.failures, step.stage == Stage::Closed))
+    }
+
+    /// How many nodes' standing votes this node truly has, its own among them.
+    fn votes(&self) -> usize {
+        let stands = |heard: &Heard| match &heard.statement {
+            Statement::Vote(_, vote) => vote.state == VoteState::Stands,
+            Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => false,
+        };
+        let theirs = self.known.iter().flatten().filter(|one| one.heard.iter().any(stands)).count();
+        let mine = self.opened.is_some() || self.told[0].heard.iter().any(stands);
+        theirs + usize::from(mine)
+    }
+
+    /// How many others say that they hold the endpoint out.
+    fn holders(&self) -> usize {
+        let holds = |heard: &Heard| match &heard.statement {
+            Statement::Step(_, step) => step.is_held && step.stage != Stage::Closed,
+            Statement::Vote(..) | Statement::Override(..) | Statement::Window(..) => false,
+        };
+        self.known.iter().flatten().filter(|one| one.heard.iter().any(holds)).count()
+    }
+}
+
+impl State {
+    /// Three nodes that know each other, past their observing; two breakers have just opened.
+    pub(crate) fn start(shape: Shape) -> Self {
+        let nodes = [0, 1, 2].map(|index| Node::new(index, 1, shape.canaries, Duration::ZERO));
+        let mut state = Self {
+            tick: 0,
+            nodes,
+            trips_left: 0,
+            crashes_left: 0,
+            canaries: shape.canaries,
+            agreed: 0,
+        };
+        for _ in 0..6 {
+            state.run_fairly();
+        }
+        (state.trips_left, state.crashes_left) = (shape.trips, shape.crashes);
+        state
+    }
+
+    fn now(&self) -> Duration {
+        TICK * self.tick as u32
+    }
+
+    /// What can happen.
+    pub(crate) fn actions(&self) -> Vec<Action> {
+        let mut actions = vec![Action::Tick];
+        for to in 0..NODES {
+            for from in (0..NODES).filter(|from| *from != to) {
+                for which in 0..2 {
+                    if self.is_newer(from, to, which) {
+                        actions.push(Action::Deliver { from, to, which });
+                    }
+                }
+            }
+            let node = &self.nodes[to];
+            if self.trips_left > 0 && node.opened.is_none() && !node.is_out {
+                actions.push(Action::Trip(to));
+            }
+            if node.probe.is_some() {
+                actions.extend([Action::Probed(to, true), Action::Probed(to, false)]);
+            }
+            if node.slot.is_some() {
+                actions.extend([Action::Canaried(to, true), Action::Canaried(to, false)]);
+            }
+            if self.crashes_left > 0 {
+                actions.push(Action::Crash(to));
+            }
+        }
+        actions
+    }
+
+    /// Whether a record is newer than what `to` has of `from`.
+    fn is_newer(&self, from: usize, to: usize, which: usize) -> bool {
+        let order = |record: &Record| (record.generation, record.tick, record.pulse);
+        let told = &self.nodes[from].told[which];
+        let known = self.nodes[to].known[from].as_ref();
+        told.tick > 0 && known.is_none_or(|known| order(known) < order(told))
+    }
+
+    /// Lets something happen.
+    pub(crate) fn act(&mut self, action: Action) -> Result<(), Broken> {
+        match action {
+            Action::Tick => self.pass(),
+            Action::Deliver { from, to, which } => {
+                self.nodes[to].known[from] = Some(Rc::clone(&self.nodes[from].told[which]));
+                self.round(to)
+            }
+            Action::Trip(node) => {
+                self.trips_left -= 1;
+                self.nodes[node].opened = Some(self.now());
+                self.round(node)
+            }
+            Action::Probed(node, has_passed) => {
+                let now = self.now();
+                let result = if has_passed { ProbeResult::Passed } else { ProbeResult::Failed };
+                if let Some((fence, _)) = self.nodes[node].probe.take() {
+                    self.nodes[node].council.probed(now, &key(), fence, result);
+                }
+                self.round(node)
+            }
+            Action::Canaried(node, has_passed) => {
+                let now = self.now();
+                if let Some((fence, successes)) = self.nodes[node].slot {
+                    let counted = successes + 1;
+                    self.nodes[node].slot = has_passed.then_some((fence, counted));
+                    let word =
+                        if has_passed { CanaryWord::Counted(counted) } else { CanaryWord::Failed };
+                    self.nodes[node].council.canaried(now, &key(), fence, word);
+                }
+                self.round(node)
+            }
+            Action::Crash(node) => {
+                self.crashes_left -= 1;
+                let generation = self.nodes[node].generation + 1;
+                let canaries = self.canaries;
+                let mut fresh = Node::new(node, generation, canaries, self.now());
+                // What it had told may still be on its way.
+                fresh.told.clone_from(&self.nodes[node].told);
+                self.nodes[node] = fresh;
+                self.agreed = 0;
+                self.round(node)
+            }
+        }
+    }
+
+    fn pass(&mut self) -> Result<(), Broken> {
+        let have_all =
+            (0..NODES).all(|to| (0..NODES).all(|from| from == to || !self.is_newer(from, to, 0)));
+        self.agreed = if have_all { self.agreed + 1 } else { 0 };
+        self.tick += 1;
+        for node in 0..NODES {
+            let probe = &mut self.nodes[node].probe;
+            let tick = self.tick;
+            probe.take_if(|(_, sent)| tick > *sent + ANSWERED_WITHIN);
+            let last = Rc::clone(&self.nodes[node].told[0]);
+            self.nodes[node].told[1] = last;
+            self.round(node)?;
+        }
+        Ok(())
+    }
+
+    /// One round of a node, as the gateway does it.
+    fn round(&mut self, index: usize) -> Result<(), Broken> {
+        let now = self.now();
+        let members = self.members(index);
+        let node = &mut self.nodes[index];
+        node.council.hear(now, &members);
+        let decisions = node.council.step(now);
+        self.apply(index, decisions)?;
+        let node = &mut self.nodes[index];
+        let opening = node.opened.map(|since| LocalOpening {
+            since,
+            reason: String::new(),
+            evidence: Evidence::default(),
+        });
+        node.council.state(now, &key(), Local { opening, ..Local::default() });
+        let decisions = node.council.step(now);
+        self.apply(index, decisions)?;
+        let (tick, node) = (self.tick, &mut self.nodes[index]);
+        let said = node.council.statements(now);
+        let (pulse, heard) = match said {
+            None => (node.told[0].pulse, node.told[0].heard.clone()),
+            Some(said) => {
+                let heard = said.stated.into_iter();
+                let heard = heard.map(|one| Heard { seq: one.seq, statement: one.statement });
+                (said.pulse, heard.collect())
+            }
+        };
+        node.told[0] = Rc::new(Record { tick, generation: node.generation, pulse, heard });
+        Ok(())
+    }
+
+    fn members(&self, to: usize) -> Vec<Member> {
+        let known = self.nodes[to].known.iter().enumerate();
+        known
+            .filter_map(|(from, record)| {
+                let record = record.as_ref()?;
+                Some(Member {
+                    id: id(from),
+                    generation: record.generation,
+                    address: String::new(),
+                    is_live: self.tick < record.tick + LOST_AFTER,
+                    card: Some(Card {
+                        version: String::new(),
+                        config_hash: String::new(),
+                        standing: Standing::Serving,
+                        is_suspect: false,
+                    }),
+                    pulse: record.pulse,
+                    heard: record.heard.clone(),
+                })
+            })
+            .collect()
+    }
+
+    fn apply(&mut self, index: usize, decisions: Vec<Decision>) -> Result<(), Broken> {
+        let now = self.now();
+        for decision in decisions {
+            match decision {
+                Decision::Opened { opening, .. } => self.open(index, opening.incident)?,
+                Decision::Closed { .. } => {
+                    let node = &mut self.nodes[index];
+                    if let Some((incident, failures, true)) = node.step_known(now) {
+                        node.closed = node.closed.max((incident, failures));
+                    }
+                    (node.is_out, node.opened, node.slot) = (false, None, None);
+                }
+                Decision::Probe { fence, .. } => {
+                    let others = self.nodes.iter().filter(|node| node.probe.is_some()).count();
+                    if others > 0 && self.agreed >= AGREED_AFTER {
+                        return Err(format!("{} probes while another does", id(index)));
+                    }
+                    self.nodes[index].probe = Some((fence, self.tick));
+                }
+                Decision::Lend { fence, successes, .. } => {
+                    let others = (0..NODES).filter(|other| *other != index);
+                    let others = others.filter(|other| self.nodes[*other].slot.is_some()).count();
+                    if others > 0 && self.agreed >= AGREED_AFTER {
+                        return Err(format!("{} holds the slot while another does", id(index)));
+                    }
+                    self.nodes[index].slot = Some((fence, successes));
+                }
+                Decision::Recall { .. } => self.nodes[index].slot = None,
+                Decision::Forced { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, index: usize, incident: u64) -> Result<(), Broken> {
+        let now = self.now();
+        let node = &mut self.nodes[index];
+        let (votes, holders) = (node.votes(), node.holders());
+        if votes < 2 && holders < 2 {
+            return Err(format!("{} opens with {votes} votes, {holders} holders", id(index)));
+        }
+        let (closed, failures) = node.closed;
+        let is_led_on = node.step_known(now).is_some_and(|(known, failed, is_closed)| {
+            !is_closed && (known, failed) > (closed, failures)
+        });
+        if incident <= closed && !is_led_on {
+            return Err(format!("{} opens {incident} again after {closed}", id(index)));
+        }
+        node.is_out = true;
+        Ok(())
+    }
+
+    /// One tick in which everything arrives and every trial passes.
+    fn run_fairly(&mut self) -> Option<Broken> {
+        for _ in 0..2 {
+            for action in self.actions() {
+                let is_fair = match action {
+                    Action::Deliver { which, .. } => which == 0,
+                    Action::Probed(_, has_passed) | Action::Canaried(_, has_passed) => has_passed,
+                    Action::Tick | Action::Trip(_) | Action::Crash(_) => false,
+                };
+                if is_fair && let Err(broken) = self.act(action) {
+                    return Some(broken);
+                }
+            }
+        }
+        self.act(Action::Tick).err()
+    }
+
+    /// Whether the endpoint is in again everywhere within `ticks` of calm.
+    pub(crate) fn comes_back(&self, ticks: u32) -> Result<(), Broken> {
+        let mut state = self.clone();
+        (state.trips_left, state.crashes_left) = (0, 0);
+        for _ in 0..ticks {
+            if let Some(broken) = state.run_fairly() {
+                return Err(broken);
+            }
+            if state.nodes.iter().all(|node| !node.is_out && node.opened.is_none()) {
+                return Ok(());
+            }
+            // A breaker that is open alone comes back by its own ladder.
+            for node in &mut state.nodes {
+                node.opened = node.opened.filter(|_| node.is_out);
+            }
+        }
+        let outs: Vec<bool> = state.nodes.iter().map(|node| node.is_out).collect();
+        Err(format!("still out after {ticks} ticks of calm: {outs:?}"))
+    }
+
+    /// A number that is the same for states that cannot be told apart.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut sink = Sink(DefaultHasher::new());
+        let _ = write!(sink, "{self:?}");
+        sink.0.finish()
+    }
+}
+
+/// Hashes what is written to it.
+struct Sink(DefaultHasher);
+
+impl std::fmt::Write for Sink {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
