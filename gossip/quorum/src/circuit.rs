@@ -1,31 +1,36 @@
 //! One endpoint's incident as one node knows it: the opening, the fenced steps, the cool-down.
 //!
-//! Steps of recovery form one total order, (incident, failed probes, stage), and a node keeps the
-//! furthest it has seen. So all nodes that have heard the same steps, in any order and any number
+//! Steps of recovery form one total order, (incident, failures, stage, turn, successes), and a node
+//! keeps the furthest it has seen. So all nodes that have heard the same steps, in any order and any number
 //! of times, know the same furthest one; and a steward that comes back late with an old success is
 //! outranked by the failed probe that followed it. Where a closing was already followed such a
 //! failure does not undo it, since only a majority of votes opens; it makes those votes valid
 //! again.
 
+mod canary;
+mod opening;
 mod order;
+mod probe;
 mod vote;
 
 use std::time::Duration;
 
+pub use canary::Slot;
 pub use order::HeldOverride;
+pub use probe::ProbeResult;
+pub(crate) use vote::Cast;
 pub use vote::MyVote;
 
-use crate::statement::{EndpointKey, Forced, NodeId, Stage, Step};
-use crate::steward::{fnv, stir};
-use crate::tally::{INCIDENT_GAP_MAX, Tally};
+use crate::statement::{CanaryFence, NodeId, Stage, Step};
+use crate::tally::INCIDENT_GAP_MAX;
 
-/// Incident numbers above this are refused even from a node that knows nothing yet: 2⁴⁰ incidents
-/// are a thousand years of one each 30 ms.
+/// Incident numbers above this are refused whoever supports them: 2⁴⁰ incidents are a thousand years
+/// of one each 30 ms.
 const INCIDENT_MAX: u64 = 1 << 40;
 
-/// Cool-downs are spread by this share either way, so that endpoints that went out together do not
-/// return together.
-const JITTER: f64 = 0.2;
+/// How far above what is believed one member alone may count: half of what a vote's incident may lie
+/// above the closed one, so that the next number after it is still valid everywhere.
+const ALONE_MAX: u64 = INCIDENT_GAP_MAX / 2;
 
 /// Doubling stops here; any sensible maximum is reached long before.
 const LEVEL_MAX: u32 = 16;
@@ -81,6 +86,8 @@ pub struct Opening {
     pub probing_until: Option<Duration>,
     /// The probe that this node itself has in flight, by its number of failures.
     pub my_probe: Option<u32>,
+    /// Who holds the canary slot; `None` before that stage.
+    pub slot: Option<Slot>,
 }
 
 /// One endpoint as this node knows it through the fleet.
@@ -96,8 +103,12 @@ pub struct Circuit {
     probe_begun: Duration,
     /// The largest incident in any plausible statement.
     seen: u64,
+    /// The largest incident that more than one member vouches for, or this node itself.
+    believed: u64,
     /// When the last incident closed here, and at which level.
     last_closed: Option<(Duration, u32)>,
+    /// The hold of the canary slot that this node's breaker was told of.
+    pub(crate) lent: Option<CanaryFence>,
 }
 
 impl Circuit {
@@ -111,7 +122,9 @@ impl Circuit {
             furthest: None,
             probe_begun: Duration::ZERO,
             seen: 0,
+            believed: 0,
             last_closed: None,
+            lent: None,
         }
     }
 
@@ -123,27 +136,38 @@ impl Circuit {
                 step.incident.saturating_sub(1)
             }
         });
-        known.max(self.seen.saturating_sub(INCIDENT_GAP_MAX))
+        known.max(self.believed.saturating_sub(INCIDENT_GAP_MAX))
     }
 
-    /// Notes that somebody spoke of `incident`. Returns whether the number is believable.
-    pub fn see(&mut self, incident: u64) -> bool {
-        let ceiling = match self.seen {
-            0 => INCIDENT_MAX,
-            seen => seen.max(self.closed()) + INCIDENT_GAP_MAX,
-        };
-        let is_plausible = incident > 0 && incident <= ceiling;
-        if is_plausible {
-            self.seen = self.seen.max(incident);
-        }
-        is_plausible
+    /// Notes that `supported` is the largest incident that enough members vouch for. Returns the
+    /// largest that is plausible from one member alone: an honest one is never far ahead of the
+    /// others, and without this one lie told to a node that knows nothing yet would void all votes.
+    pub(crate) fn believe(&mut self, supported: u64) -> u64 {
+        let mine = self.mine.as_ref().map_or(0, |vote| vote.incident);
+        let known = self.furthest.as_ref().map_or(0, |(step, _)| step.incident);
+        let believed = self.believed.max(supported.min(INCIDENT_MAX)).max(mine).max(known);
+        self.believed = believed;
+        believed.saturating_add(ALONE_MAX).min(INCIDENT_MAX)
     }
 
-    /// Takes in a step stated `aged` ago. Returns what it changed here.
+    /// Notes that somebody spoke of `incident`, which is plausible.
+    pub(crate) fn see(&mut self, incident: u64) {
+        self.seen = self.seen.max(incident);
+    }
+
+    /// When the last incident closed here.
+    pub(crate) fn closed_at(&self) -> Option<Duration> {
+        self.last_closed.map(|(at, _)| at)
+    }
+
+    /// Whether an incident is known that is not over, whoever has the endpoint out.
+    pub(crate) fn is_led(&self) -> bool {
+        self.furthest.as_ref().is_some_and(|(step, _)| is_open(step))
+    }
+
+    /// Takes in a step of a plausible incident, stated `aged` ago. Returns what it changed here.
     pub fn hear_step(&mut self, now: Duration, aged: Duration, step: &Step) -> Change {
-        if !self.see(step.incident) {
-            return Change::Nothing;
-        }
+        self.see(step.incident);
         let stated_at = now.saturating_sub(aged);
         if let Some((known, since)) = &self.furthest {
             if fence(step) < fence(known) {
@@ -176,12 +200,12 @@ impl Circuit {
         let known_until = since.saturating_add(known.stage.remaining());
         let until = stated_at.saturating_add(step.stage.remaining());
         match step.stage {
-            Stage::Waiting { .. } => until < known_until,
+            Stage::Waiting { .. } | Stage::Canary { .. } => until < known_until,
             Stage::Probing { remaining } => {
                 let begun_anew = known_until.saturating_add(self.recovery.probe_timeout / 2);
                 !remaining.is_zero() && until > begun_anew
             }
-            Stage::Canary { .. } | Stage::Closed => false,
+            Stage::Closed => false,
         }
     }
 
@@ -190,7 +214,18 @@ impl Circuit {
     pub(crate) fn defer(&mut self, now: Duration) {
         if let Some(opening) = &mut self.opening {
             opening.due = opening.due.max(now);
+            if let Some(slot) = &mut opening.slot {
+                slot.until = slot.until.max(now);
+            }
         }
+    }
+
+    /// Whether the opening's own time is over, whoever leads.
+    pub(crate) fn is_expired(&self, now: Duration, max_open: Duration) -> bool {
+        self.opening.as_ref().is_some_and(|opening| {
+            let is_lazy = matches!(self.recovery.way, Way::Lazy { .. });
+            now >= opening.since.saturating_add(max_open) || is_lazy && now >= opening.due
+        })
     }
 
     /// Whether nobody has yet taken a step in the standing opening.
@@ -203,24 +238,46 @@ impl Circuit {
     /// is led, even by a node that opened under a later number, since until it is closed none is
     /// later.
     fn follow(&mut self, step: &Step, stated_at: Duration) {
+        let longest = self.longest();
         let Some(opening) = self.opening.as_mut().filter(|_| step.stage != Stage::Closed) else {
             return;
         };
         opening.incident = step.incident;
         opening.failures = step.failures;
         opening.level = step.level;
-        match step.stage {
+        opening.slot = None;
+        opening.probing_until = None;
+        match &step.stage {
             Stage::Waiting { remaining } => {
-                opening.due = stated_at.saturating_add(remaining);
-                opening.probing_until = None;
+                opening.due = stated_at.saturating_add((*remaining).min(longest));
             }
             Stage::Probing { remaining } => {
                 // Who hears of a probe only may have missed the cool-down before it: it is over.
                 opening.due = stated_at;
-                opening.probing_until = Some(stated_at.saturating_add(remaining));
+                opening.probing_until = Some(stated_at.saturating_add((*remaining).min(longest)));
             }
-            Stage::Canary { .. } | Stage::Closed => {}
+            Stage::Canary { holder, turn, successes, remaining } => {
+                opening.due = stated_at;
+                opening.slot = Some(Slot {
+                    holder: holder.clone(),
+                    turn: *turn,
+                    successes: *successes,
+                    known_at: stated_at,
+                    until: stated_at.saturating_add((*remaining).min(longest)),
+                });
+            }
+            Stage::Closed => {}
         }
+    }
+
+    /// No stage takes longer than this, whatever is said of it.
+    fn longest(&self) -> Duration {
+        let Recovery { base, max, probe_timeout, way, .. } = &self.recovery;
+        let of_way = match way {
+            Way::Ladder { .. } => self.hold(),
+            Way::Lazy { ttl } => *ttl,
+        };
+        (*base).max(*max).max(*probe_timeout).max(of_way)
     }
 
     /// A closing ends the opening and this node's vote of that incident; any other step of a later
@@ -231,128 +288,13 @@ impl Circuit {
             Stage::Closed => {
                 let was_open =
                     self.opening.take_if(|opening| opening.incident <= step.incident).is_some();
-                let had_vote = vote_is_over && self.withdraw(now);
+                let had_vote = vote_is_over && self.end_vote(now);
                 self.last_closed = Some((now, step.level));
                 if was_open || had_vote { Change::Closed { was_open } } else { Change::Nothing }
             }
             Stage::Waiting { .. } | Stage::Probing { .. } | Stage::Canary { .. } => {
                 if let Some(vote) = self.mine.as_mut().filter(|vote| vote.withdrawn.is_none()) {
                     vote.incident = vote.incident.max(step.incident);
-                }
-                Change::Nothing
-            }
-        }
-    }
-
-    /// Opens for the fleet: `tally` has a majority since `since`. An incident that is led already
-    /// is joined, its probe in flight included.
-    pub fn open(&mut self, endpoint: &EndpointKey, since: Duration, tally: &Tally) -> Opening {
-        let led = self.furthest.clone().filter(|(step, _)| step.stage != Stage::Closed);
-        let level = match self.last_closed {
-            Some((at, level)) if since < at.saturating_add(self.recovery.reset_after) => {
-                level.saturating_add(1)
-            }
-            Some(_) | None => 0,
-        };
-        let mut opening = Opening {
-            incident: tally.incident,
-            since,
-            failures: 0,
-            level: level.min(LEVEL_MAX),
-            due: since,
-            probing_until: None,
-            my_probe: None,
-        };
-        opening.due = since.saturating_add(self.cool_down(endpoint, &opening));
-        self.opening = Some(opening.clone());
-        if let Some((step, stated_at)) = led {
-            self.follow(&step, stated_at);
-        }
-        self.opening.clone().unwrap_or(opening)
-    }
-
-    /// How long the opening cools down: base × 2^level, spread by a jitter that is the same on
-    /// every node, never above the maximum.
-    pub fn cool_down(&self, endpoint: &EndpointKey, opening: &Opening) -> Duration {
-        let bits = stir(
-            fnv(endpoint.as_str().bytes())
-                ^ opening.incident.rotate_left(32)
-                ^ u64::from(opening.failures),
-        );
-        let unit = (bits >> 11) as f64 / (1_u64 << 53) as f64;
-        let grown = self.recovery.base.saturating_mul(1 << opening.level.min(LEVEL_MAX));
-        let capped = grown.min(self.recovery.max).as_secs_f64();
-        Duration::try_from_secs_f64(capped * (1.0 - JITTER + 2.0 * JITTER * unit))
-            .map_or(self.recovery.max, |spread| spread.min(self.recovery.max))
-    }
-
-    /// Whether the member of this `rank` should probe at `now`, its turn counted from `awake` at
-    /// the earliest: after a long sleep all ranks would be past their turns.
-    pub fn is_probe_due(&self, now: Duration, rank: u32, awake: Duration) -> bool {
-        let Some(opening) = &self.opening else {
-            return false;
-        };
-        let timeout = self.recovery.probe_timeout;
-        // A probe of this node that was never reported is lost once the next in rank had its turn.
-        let lost_at = self.probe_begun.saturating_add(timeout.saturating_mul(3));
-        let is_mine_in_flight = opening.my_probe.is_some() && now < lost_at;
-        if is_mine_in_flight || self.forced(now) != Forced::Auto {
-            return false;
-        }
-        let ready = opening.due.max(awake).max(opening.probing_until.unwrap_or_default());
-        now >= ready.saturating_add(timeout.saturating_mul(rank))
-    }
-
-    /// Notes that this node's probe begins. Returns the number it is fenced by.
-    pub fn begin_probe(&mut self, now: Duration, me: &NodeId) -> Option<u32> {
-        let remaining = self.recovery.probe_timeout;
-        let opening = self.opening.as_mut()?;
-        self.probe_begun = now;
-        opening.my_probe = Some(opening.failures);
-        opening.probing_until = Some(now.saturating_add(remaining));
-        let failures = opening.failures;
-        self.take_step(now, me, Stage::Probing { remaining });
-        Some(failures)
-    }
-
-    /// Notes how this node's probe, fenced by `failures`, went. A probe of a step that has been
-    /// overtaken changes nothing.
-    pub fn end_probe(
-        &mut self,
-        now: Duration,
-        (me, endpoint): (&NodeId, &EndpointKey),
-        (incident, failures): (u64, u32),
-        result: ProbeResult,
-    ) -> Change {
-        let base = self.recovery.base;
-        let Some(opening) = &mut self.opening else {
-            return Change::Nothing;
-        };
-        if opening.my_probe == Some(failures) {
-            opening.my_probe = None;
-        }
-        if (opening.incident, opening.failures) != (incident, failures) {
-            return Change::Nothing;
-        }
-        match result {
-            ProbeResult::Passed => self.close(now, me),
-            ProbeResult::Failed => {
-                opening.probing_until = None;
-                opening.failures = opening.failures.saturating_add(1);
-                opening.level = opening.level.saturating_add(1).min(LEVEL_MAX);
-                let failed = opening.clone();
-                let remaining = self.cool_down(endpoint, &failed);
-                if let Some(opening) = &mut self.opening {
-                    opening.due = now.saturating_add(remaining);
-                }
-                self.take_step(now, me, Stage::Waiting { remaining });
-                Change::Nothing
-            }
-            ProbeResult::Inconclusive => {
-                // Another may have taken over meanwhile: its probe is in flight, not this one.
-                if self.furthest.as_ref().is_some_and(|(step, _)| step.steward == *me) {
-                    opening.probing_until = None;
-                    opening.due = now.saturating_add(base);
                 }
                 Change::Nothing
             }
@@ -380,6 +322,7 @@ impl Circuit {
             is_held: true,
             age: now.saturating_sub(opening.since),
         };
+        self.follow(&step, now);
         self.furthest = Some((step, now));
     }
 
@@ -402,11 +345,12 @@ impl Circuit {
             },
             Stage::Closed => Stage::Closed,
         };
-        Some(Step { stage, age: step.age.saturating_add(passed), ..step.clone() })
+        let is_held = self.opening.is_some() && stage != Stage::Closed;
+        Some(Step { stage, age: step.age.saturating_add(passed), is_held, ..step.clone() })
     }
 }
 
-/// What a step or a probe changed for this node.
+/// What a step, a probe or a canary changed for this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing that routing would notice.
@@ -416,17 +360,8 @@ pub enum Change {
         /// Whether the fleet had the endpoint out here, or only this node's vote ended.
         was_open: bool,
     },
-}
-
-/// How a probe went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeResult {
-    /// It answered well and in time.
+    /// The probe has passed, and the canary slot is to be given to somebody.
     Passed,
-    /// It did not.
-    Failed,
-    /// It says nothing about the endpoint's health, for example a 4xx answer.
-    Inconclusive,
 }
 
 impl Stage {
@@ -451,13 +386,19 @@ impl Stage {
     }
 }
 
-/// The total order of steps.
-fn fence(step: &Step) -> (u64, u32, u8) {
-    let stage = match step.stage {
-        Stage::Waiting { .. } => 0,
-        Stage::Probing { .. } => 1,
-        Stage::Canary { .. } => 2,
-        Stage::Closed => 3,
+/// Whether the step is of an incident that is not over.
+fn is_open(step: &Step) -> bool {
+    step.stage != Stage::Closed
+}
+
+/// The total order of steps. The holder comes last: two members that hand the slot on at once, each
+/// to another, must not leave it with both.
+fn fence(step: &Step) -> (u64, u32, u8, u32, u32, Option<&NodeId>) {
+    let (stage, turn, successes, holder) = match &step.stage {
+        Stage::Waiting { .. } => (0, 0, 0, None),
+        Stage::Probing { .. } => (1, 0, 0, None),
+        Stage::Canary { holder, turn, successes, .. } => (2, *turn, *successes, Some(holder)),
+        Stage::Closed => (3, 0, 0, None),
     };
-    (step.incident, step.failures, stage)
+    (step.incident, step.failures, stage, turn, successes, holder)
 }

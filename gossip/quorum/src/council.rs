@@ -4,25 +4,30 @@
 //! ([`Council::hear`]); [`Council::step`] then returns what follows. After a start or a pause it
 //! only observes for a while (Redis Sentinel's TILT): a process that was stopped wakes with an old
 //! view, and acting on it re-opens what the others have long closed.
+//!
+//! Invariant: an endpoint of which nothing was said of late costs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+mod flip;
+mod lead;
+mod say;
+mod second;
+mod suspect;
 mod told;
+mod weigh;
 
 pub use crate::circuit::ProbeResult;
-pub use told::{
-    CanaryFence, CanaryWord, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening,
-};
+pub use crate::statement::{CanaryFence, CanaryWord};
+pub use told::{CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening};
 
-use crate::circuit::{Change, Circuit};
+pub(crate) use weigh::Weighed;
+
+use crate::circuit::{Cast, Change};
+use crate::dossier::Dossier;
 use crate::electorate::{Electorate, newest};
-use crate::statement::{
-    EndpointKey, Forced, Member, NodeId, Override, Said, Stage, Standing, Statement, Vote,
-    VoteState,
-};
-use crate::steward;
-use crate::tally::{Ballot, Tally, is_valid, tally};
+use crate::statement::{Basis, EndpointKey, Forced, Member, NodeId, Override, PoolKey, Standing};
 use crate::voice::{Speech, Voice};
 
 /// Two steps further apart than this were a pause: the process was stopped or starved.
@@ -34,16 +39,19 @@ pub struct Council {
     pub(crate) me: NodeId,
     pub(crate) rule: CouncilRule,
     pub(crate) electorate: Electorate,
-    pub(crate) circuits: BTreeMap<EndpointKey, Circuit>,
-    /// The endpoints of which anything was ever said: all others cost nothing.
+    pub(crate) dossiers: BTreeMap<EndpointKey, Dossier>,
+    /// How many endpoints each pool has.
+    pools: BTreeMap<PoolKey, usize>,
+    /// The endpoints of which something was said that may still change: all others cost nothing.
     stirred: BTreeSet<EndpointKey>,
     pub(crate) voices: BTreeMap<NodeId, Voice>,
     observing_until: Duration,
     last_step: Duration,
-    /// What an order made of each endpoint when last looked at.
-    forced: BTreeMap<EndpointKey, Forced>,
     /// Whose votes and windows do not count here, by an operator's word.
     pub(crate) muted: BTreeSet<NodeId>,
+    /// Whether this node suspects itself, and when that was last looked at.
+    is_suspect: bool,
+    suspected_at: Duration,
     pending: Vec<Decision>,
     speech: Speech,
 }
@@ -53,13 +61,15 @@ impl Council {
     pub fn new(me: NodeId, rule: CouncilRule, now: Duration) -> Self {
         Self {
             electorate: Electorate::new(me.clone(), rule.electorate.clone()),
-            circuits: BTreeMap::new(),
+            dossiers: BTreeMap::new(),
+            pools: BTreeMap::new(),
             stirred: BTreeSet::new(),
             voices: BTreeMap::new(),
             observing_until: now.saturating_add(rule.observe),
             last_step: now,
-            forced: BTreeMap::new(),
             muted: BTreeSet::new(),
+            is_suspect: false,
+            suspected_at: now,
             pending: Vec::new(),
             speech: Speech::default(),
             me,
@@ -70,20 +80,30 @@ impl Council {
     /// Takes charge of an endpoint. Statements about others are not taken in: the set is bounded by
     /// the configuration.
     pub fn enrol(&mut self, endpoint: EndpointKey, enrolment: Enrolment) {
-        match self.circuits.get_mut(&endpoint) {
-            Some(circuit) => circuit.recovery = enrolment.recovery,
+        match self.dossiers.get_mut(&endpoint) {
+            Some(dossier) => {
+                drop_one(&mut self.pools, &dossier.pool);
+                dossier.circuit.recovery = enrolment.recovery;
+                dossier.conviction = enrolment.conviction;
+                dossier.pool = enrolment.pool.clone();
+            }
             None => {
-                self.circuits.insert(endpoint, Circuit::new(enrolment.recovery));
+                self.dossiers.insert(endpoint, Dossier::new(enrolment.clone()));
             }
         }
+        *self.pools.entry(enrolment.pool).or_default() += 1;
     }
 
     /// Forgets an endpoint that is no longer configured, with all that was said of it. Returns
     /// whether it was enrolled.
     pub fn retire(&mut self, endpoint: &EndpointKey) -> bool {
         self.stirred.remove(endpoint);
-        self.forced.remove(endpoint);
-        self.circuits.remove(endpoint).is_some()
+        self.speech.forget(endpoint);
+        let retired = self.dossiers.remove(endpoint);
+        if let Some(dossier) = &retired {
+            drop_one(&mut self.pools, &dossier.pool);
+        }
+        retired.is_some()
     }
 
     /// Takes in the carrier's whole set at `now`; hearing the same set again changes nothing.
@@ -91,73 +111,96 @@ impl Council {
         self.wake(now);
         self.electorate.observe(now, members);
         let newest = newest(&self.me, members);
-        for (id, member) in &newest {
-            let voice = self.voices.entry((*id).clone()).or_default();
-            if !voice.begin(member.generation) {
+        let mut told: BTreeSet<EndpointKey> = BTreeSet::new();
+        for member in newest.values() {
+            self.listen(now, member, &mut told);
+        }
+        let peers = self.electorate.peers();
+        for endpoint in told {
+            let Some(dossier) = self.dossiers.get_mut(&endpoint) else {
                 continue;
+            };
+            let changes = dossier.absorb(now, peers);
+            let closed = dossier.circuit.closed();
+            for change in changes {
+                announce(&mut self.pending, &endpoint, closed, change);
             }
-            for heard in &member.heard {
-                let endpoint = heard.statement.endpoint();
-                let Some(circuit) = self.circuits.get_mut(endpoint) else {
-                    continue;
-                };
-                if voice.take(now, heard) {
-                    self.stirred.insert(heard.statement.endpoint().clone());
-                    let change = note(circuit, now, &heard.statement);
-                    announce(&mut self.pending, endpoint, circuit, change);
-                }
-            }
+            self.stirred.insert(endpoint);
         }
         let electorate = &self.electorate;
-        self.voices.retain(|id, _| newest.contains_key(id) || electorate.generation(id).is_some());
+        let is_known = |id: &NodeId| newest.contains_key(id) || electorate.generation(id).is_some();
+        let gone: Vec<NodeId> = self.voices.keys().filter(|id| !is_known(id)).cloned().collect();
+        for id in gone {
+            self.silence(&id);
+        }
+    }
+
+    /// Takes in what one member says. What is new of it is noted in `told`.
+    fn listen(&mut self, now: Duration, member: &Member, told: &mut BTreeSet<EndpointKey>) {
+        let voice = self.voices.entry(member.id.clone()).or_default();
+        if !voice.begin(member.generation) {
+            return;
+        }
+        for heard in &member.heard {
+            let endpoint = heard.statement.endpoint();
+            let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+                continue;
+            };
+            let is_new = voice.speak(&heard.statement)
+                && dossier.take(now, (&member.id, member.generation), heard);
+            if is_new || dossier.has_doubts() {
+                told.insert(endpoint.clone());
+            }
+        }
+        if !voice.beat(now, member.pulse) {
+            return;
+        }
+        // Whoever knows the pulse knows all that stands: what is not in the set was taken back.
+        for (endpoint, kind) in voice.keep(&member.heard) {
+            let dossier = self.dossiers.get_mut(&endpoint);
+            if let Some(word) = dossier.and_then(|dossier| dossier.words.get_mut(&member.id)) {
+                word.drop(kind);
+            }
+        }
+    }
+
+    /// Forgets all that a member said.
+    fn silence(&mut self, id: &NodeId) {
+        let Some(voice) = self.voices.remove(id) else {
+            return;
+        };
+        for endpoint in voice.endpoints() {
+            if let Some(dossier) = self.dossiers.get_mut(endpoint) {
+                dossier.words.remove(id);
+            }
+        }
     }
 
     /// States what this node itself knows of an endpoint. An opening that the fleet imposed is not
     /// to be stated, nor what the canaries of the fleet's slot met.
     pub fn state(&mut self, now: Duration, endpoint: &EndpointKey, local: Local) {
-        if local.opening.is_none() && !self.stirred.contains(endpoint) {
+        let is_quiet = local.opening.is_none() && !local.window.is_bad();
+        if is_quiet && !self.stirred.contains(endpoint) {
             return;
         }
-        let others = self.largest_standing(now, endpoint);
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+        let others = match &local.opening {
+            Some(_) => self.largest_standing(now, endpoint),
+            None => 0,
+        };
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
+        dossier.own.note(now, &local);
+        let circuit = &mut dossier.circuit;
         match local.opening {
-            Some(opening) => {
-                self.stirred.insert(endpoint.clone());
-                circuit.cast(opening.since, &opening.reason, opening.evidence, others);
+            Some(LocalOpening { since, reason, evidence }) => {
+                let basis = Basis::FirstHand;
+                circuit.cast(Cast { basis, since, reason, evidence }, others);
             }
-            None => {
-                circuit.withdraw(now);
-            }
+            None if circuit.standing_basis() == Some(Basis::FirstHand) => circuit.withdraw(now),
+            None => {}
         }
-    }
-
-    /// Reports what the canaries of a [`Decision::Lend`] met. A word about a hold of the slot that
-    /// has been overtaken changes nothing.
-    pub fn canaried(
-        &mut self,
-        _now: Duration,
-        _endpoint: &EndpointKey,
-        _fence: CanaryFence,
-        _word: CanaryWord,
-    ) {
-    }
-
-    /// Whether this node suspects itself: it then abstains.
-    pub fn is_suspect(&self) -> bool {
-        false
-    }
-
-    /// Lets the votes and windows of a member not count on this node, or count again. Returns
-    /// whether the member is known.
-    pub fn mute(&mut self, id: &NodeId, is_muted: bool) -> bool {
-        if is_muted {
-            self.muted.insert(id.clone());
-        } else {
-            self.muted.remove(id);
-        }
-        self.electorate.generation(id).is_some()
+        self.stirred.insert(endpoint.clone());
     }
 
     /// Takes an operator's order on this node and spreads it. Returns whether the endpoint is
@@ -169,15 +212,15 @@ impl Council {
         (forced, remaining): (Forced, Option<Duration>),
         reason: &str,
     ) -> bool {
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return false;
         };
         self.stirred.insert(endpoint.clone());
-        let newest = circuit.order.as_ref().map_or(0, |held| held.order.stamp);
+        let newest = dossier.circuit.order.as_ref().map_or(0, |held| held.order.stamp);
         let stamp = newest.saturating_add(1);
         let author = self.me.clone();
         let order = Override { forced, stamp, author, remaining, reason: reason.to_owned() };
-        circuit.hear_order(now, Duration::ZERO, &order)
+        dossier.circuit.hear_order(now, Duration::ZERO, &order)
     }
 
     /// Says how this node takes part from here on.
@@ -189,9 +232,27 @@ impl Council {
     pub fn forget(&mut self, id: &NodeId) -> bool {
         let is_forgotten = self.electorate.forget(id);
         if is_forgotten {
-            self.voices.remove(id);
+            self.silence(id);
         }
         is_forgotten
+    }
+
+    /// Lets the votes and windows of a member not count on this node, or count again. Returns
+    /// whether there is such a member.
+    pub fn mute(&mut self, id: &NodeId, is_muted: bool) -> bool {
+        let is_known = self.electorate.generation(id).is_some();
+        if !is_muted {
+            self.muted.remove(id);
+        } else if is_known {
+            // Bounded by the members of the electorate at the time of each order.
+            self.muted.insert(id.clone());
+        }
+        is_known
+    }
+
+    /// Whether this node suspects itself: it then abstains.
+    pub fn is_suspect(&self) -> bool {
+        self.is_suspect
     }
 
     /// Until when this node only observes.
@@ -204,81 +265,23 @@ impl Council {
     pub fn step(&mut self, now: Duration) -> Vec<Decision> {
         self.wake(now);
         self.last_step = self.last_step.max(now);
+        self.suspect(now);
+        let may_lead = now >= self.observing_until && self.electorate.has_quorum();
+        let is_cut_off = self.electorate.is_cut_off(now);
         for endpoint in &self.stirred.clone() {
             self.note_order(now, endpoint);
             if now >= self.observing_until {
+                self.second(now, endpoint);
+            }
+            if may_lead {
                 self.flip(now, endpoint);
                 self.lead(now, endpoint);
+            } else {
+                self.let_go(now, endpoint, is_cut_off);
             }
+            self.lend(now, endpoint, may_lead);
         }
         std::mem::take(&mut self.pending)
-    }
-
-    /// Reports how the probe of a [`Decision::Probe`] went. While this node only observes, an
-    /// answer does not count: the probe is from before the pause.
-    pub fn probed(
-        &mut self,
-        now: Duration,
-        endpoint: &EndpointKey,
-        fence: (u64, u32),
-        result: ProbeResult,
-    ) {
-        let is_stale = now < self.observing_until || self.has_slept(now);
-        let result = if is_stale { ProbeResult::Inconclusive } else { result };
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
-            return;
-        };
-        let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
-        announce(&mut self.pending, endpoint, circuit, change);
-    }
-
-    /// What this node states at `now`, as a whole set, if anything is new or due for renewal.
-    pub fn statements(&mut self, now: Duration) -> Option<Said> {
-        let mut current = Vec::new();
-        let stirred = |endpoint| self.circuits.get_key_value(endpoint);
-        for (endpoint, circuit) in self.stirred.iter().filter_map(stirred) {
-            let vote = circuit.vote_at(now).map(|vote| Statement::Vote(endpoint.clone(), vote));
-            let step = circuit.step_at(now).map(|step| Statement::Step(endpoint.clone(), step));
-            let order = circuit.order_at(now);
-            let order = order.map(|order| Statement::Override(endpoint.clone(), order));
-            current.extend([vote, step, order].into_iter().flatten());
-        }
-        self.speech.say(now, current, self.rule.renew_every)
-    }
-
-    /// The standing votes of an endpoint: each with its voter, its statement, and since when it was
-    /// cast, on this node's clock. Votes of members that are not live, and lapsed ones, are left
-    /// out.
-    pub(crate) fn standing_votes<'a>(
-        &'a self,
-        now: Duration,
-        endpoint: &'a EndpointKey,
-    ) -> impl Iterator<Item = (&'a NodeId, Vote, Duration)> {
-        let mine = self.circuits.get(endpoint).and_then(|circuit| circuit.vote_at(now));
-        let mine = mine.into_iter().map(move |vote| {
-            let since = now.saturating_sub(vote.age);
-            (&self.me, vote, since)
-        });
-        let theirs = self.voices.iter().filter_map(move |(id, voice)| {
-            let (vote, seen_at) = voice.vote(endpoint)?;
-            let is_counted = self.electorate.vouches_for(id, seen_at)
-                && self.electorate.generation(id) == Some(voice.generation())
-                && now < seen_at.saturating_add(self.rule.vote_ttl);
-            is_counted.then(|| (id, vote.clone(), seen_at.saturating_sub(vote.age)))
-        });
-        mine.chain(theirs).filter(|(_, vote, _)| vote.state == VoteState::Stands)
-    }
-
-    /// Counts the standing votes of an endpoint.
-    pub fn count(&self, now: Duration, endpoint: &EndpointKey) -> Tally {
-        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
-        let votes: Vec<_> = self.standing_votes(now, endpoint).collect();
-        let ballots = votes.iter().map(|(voter, vote, _)| Ballot {
-            voter,
-            incident: vote.incident,
-            basis: vote.basis,
-        });
-        tally(self.electorate.size(), closed, ballots)
     }
 
     /// Whether this node has not looked for so long that what it holds may be old.
@@ -293,114 +296,38 @@ impl Council {
         }
     }
 
-    fn largest_standing(&self, now: Duration, endpoint: &EndpointKey) -> u64 {
-        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
-        self.standing_votes(now, endpoint)
-            .map(|(_, vote, _)| vote.incident)
-            .filter(|incident| is_valid(*incident, closed))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to
-    /// ask: its own breaker says it all.
-    fn flip(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let electorate = self.electorate.size();
-        let is_open = self.circuits.get(endpoint).is_none_or(|circuit| circuit.opening.is_some());
-        if is_open || electorate < 2 {
-            return;
-        }
-        let count = self.count(now, endpoint);
-        if !count.is_open() {
-            return;
-        }
-        // The flip is as old as the vote that made the majority.
-        let closed = self.circuits.get(endpoint).map_or(0, Circuit::closed);
-        let mut since: Vec<Duration> = self
-            .standing_votes(now, endpoint)
-            .filter(|(_, vote, _)| is_valid(vote.incident, closed))
-            .map(|(_, _, since)| since)
-            .collect();
-        since.sort_unstable();
-        let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
-        let rank = self.rank(endpoint);
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
-            return;
-        };
-        let opening = circuit.open(endpoint, decided, &count);
-        if rank == Some(0) && circuit.is_unled() {
-            let remaining = opening.due.saturating_sub(now);
-            circuit.take_step(now, &self.me, Stage::Waiting { remaining });
-        }
-        let endpoint = endpoint.clone();
-        self.pending.push(Decision::Opened { endpoint, opening, tally: count, electorate });
-    }
-
-    /// Does what the lead of a standing opening asks of this node.
-    fn lead(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let rank = self.rank(endpoint);
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
-            return;
-        };
-        let Some(opening) = circuit.opening.clone() else {
-            return;
-        };
-        if now >= opening.since.saturating_add(self.rule.max_open) {
-            let change = circuit.close(now, &self.me);
-            announce(&mut self.pending, endpoint, circuit, change);
-        } else if rank.is_some_and(|rank| circuit.is_probe_due(now, rank, self.observing_until))
-            && let Some(failures) = circuit.begin_probe(now, &self.me)
-        {
-            let fence = (opening.incident, failures);
-            self.pending.push(Decision::Probe { endpoint: endpoint.clone(), fence });
-        }
-    }
-
-    fn rank(&self, endpoint: &EndpointKey) -> Option<u32> {
-        steward::rank(&self.me, endpoint, self.electorate.leaders())
-    }
-
     fn note_order(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let Some(circuit) = self.circuits.get_mut(endpoint) else {
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
-        let forced = circuit.forced(now);
-        let known = self.forced.insert(endpoint.clone(), forced).unwrap_or(Forced::Auto);
-        if known != forced {
-            circuit.defer(now);
+        let forced = dossier.circuit.forced(now);
+        if dossier.forced != forced {
+            dossier.forced = forced;
+            dossier.circuit.defer(now);
             self.pending.push(Decision::Forced { endpoint: endpoint.clone(), forced });
         }
     }
-}
 
-/// Takes a statement just heard into its circuit. Returns what a step changed.
-fn note(circuit: &mut Circuit, now: Duration, statement: &Statement) -> Change {
-    match statement {
-        Statement::Vote(_, vote) => {
-            circuit.see(vote.incident);
-            Change::Nothing
-        }
-        Statement::Step(_, step) => circuit.hear_step(now, Duration::ZERO, step),
-        Statement::Override(_, order) => {
-            circuit.hear_order(now, Duration::ZERO, order);
-            Change::Nothing
-        }
-        Statement::Window(..) => Change::Nothing,
+    /// How long a heard window stands: a few rounds of gossip, since one may be missed.
+    pub(crate) fn window_lapse(&self) -> Duration {
+        self.rule.interval.saturating_mul(4)
     }
 }
 
-/// Tells the caller what changed in a circuit.
-fn announce(
-    pending: &mut Vec<Decision>,
-    endpoint: &EndpointKey,
-    circuit: &Circuit,
-    change: Change,
-) {
+/// Tells the caller what changed in a circuit, whose last closed incident is `incident`.
+fn announce(pending: &mut Vec<Decision>, endpoint: &EndpointKey, incident: u64, change: Change) {
     match change {
-        Change::Nothing => {}
+        Change::Nothing | Change::Passed => {}
         Change::Closed { was_open } => {
-            let (endpoint, incident) = (endpoint.clone(), circuit.closed());
+            let endpoint = endpoint.clone();
             pending.push(Decision::Closed { endpoint, incident, was_open });
         }
     }
+}
+
+fn drop_one(pools: &mut BTreeMap<PoolKey, usize>, pool: &PoolKey) {
+    if let Some(count) = pools.get_mut(pool) {
+        *count = count.saturating_sub(1);
+    }
+    pools.retain(|_, count| *count > 0);
 }

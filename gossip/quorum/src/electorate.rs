@@ -37,6 +37,8 @@ pub struct Electorate {
     gone: BTreeMap<NodeId, Gone>,
     /// Since when a majority has been live without a break; `None` while it is not.
     majority_since: Option<Duration>,
+    /// Since when no majority has been live; `None` while one is.
+    minority_since: Option<Duration>,
     /// What was heard before this, since this node last slept, may be old.
     trusted_from: Duration,
 }
@@ -56,6 +58,8 @@ struct Seat {
     lost_since: Option<Duration>,
     /// When it last came back after it was lost; zero if it never was.
     back_at: Duration,
+    /// Whether it suspects itself, by its own word.
+    is_suspect: bool,
 }
 
 /// How a member stands with the electorate.
@@ -75,6 +79,7 @@ impl Electorate {
             standing: Standing::Serving,
             lost_since: None,
             back_at: Duration::ZERO,
+            is_suspect: false,
         };
         let seats = BTreeMap::from([(me.clone(), seat)]);
         Self {
@@ -83,6 +88,7 @@ impl Electorate {
             seats,
             gone: BTreeMap::new(),
             majority_since: None,
+            minority_since: None,
             trusted_from: Duration::ZERO,
         }
     }
@@ -133,7 +139,9 @@ impl Electorate {
             None if self.was_dropped(member) => now,
             Some(_) | None => Duration::ZERO,
         };
-        let seat = Seat { generation: member.generation, standing, lost_since, back_at };
+        let is_suspect = member.card.as_ref().is_some_and(|card| card.is_suspect);
+        let generation = member.generation;
+        let seat = Seat { generation, standing, lost_since, back_at, is_suspect };
         self.seats.insert(member.id.clone(), seat);
         self.gone.remove(&member.id);
     }
@@ -158,8 +166,10 @@ impl Electorate {
     fn expire(&mut self, now: Duration) {
         if !self.has_quorum() {
             self.majority_since = None;
+            self.minority_since.get_or_insert(now);
             return;
         }
+        self.minority_since = None;
         let majority_since = *self.majority_since.get_or_insert(now);
         let grace = self.rule.member_grace;
         let is_over = |since: Duration| now.saturating_sub(since.max(majority_since)) >= grace;
@@ -180,6 +190,7 @@ impl Electorate {
     /// observing.
     pub fn wake(&mut self, now: Duration, observing_until: Duration) {
         self.majority_since = self.majority_since.map(|_| now);
+        self.minority_since = self.minority_since.map(|_| now);
         self.trusted_from = observing_until;
     }
 
@@ -199,6 +210,13 @@ impl Electorate {
         }
     }
 
+    /// Says whether this node suspects itself.
+    pub fn suspect(&mut self, is_suspect: bool) {
+        if let Some(seat) = self.seats.get_mut(&self.me) {
+            seat.is_suspect = is_suspect;
+        }
+    }
+
     /// The denominator: known members, never fewer than expected.
     pub fn size(&self) -> usize {
         self.seats.len().max(self.rule.expected_members).max(1)
@@ -212,6 +230,32 @@ impl Electorate {
     /// Whether enough members are live that a flip is possible at all.
     pub fn has_quorum(&self) -> bool {
         self.live_count() >= quorum_of(self.size())
+    }
+
+    /// How many other members count.
+    pub fn peers(&self) -> usize {
+        self.seats.len().saturating_sub(1)
+    }
+
+    /// Since when a majority has been live; `None` while it is not, or before the first list.
+    pub fn majority_since(&self) -> Option<Duration> {
+        self.majority_since
+    }
+
+    /// Whether no majority has been live for the grace.
+    pub fn is_cut_off(&self, now: Duration) -> bool {
+        let grace = self.rule.member_grace;
+        self.minority_since.is_some_and(|since| now >= since.saturating_add(grace))
+    }
+
+    /// Since when the member is lost; `None` if it is live or does not count.
+    pub fn lost_since(&self, id: &NodeId) -> Option<Duration> {
+        self.seats.get(id).and_then(|seat| seat.lost_since)
+    }
+
+    /// Whether the member suspects itself, by its own word.
+    pub fn suspects_itself(&self, id: &NodeId) -> bool {
+        self.seats.get(id).is_some_and(|seat| seat.is_suspect)
     }
 
     /// Whether the member counts and is alive: only then does its vote.
@@ -235,12 +279,20 @@ impl Electorate {
         self.seats.get(id).map(|seat| seat.generation)
     }
 
-    /// The live members that may lead: neither draining nor gone.
+    /// The live members that may lead: neither draining nor gone. Who suspects itself leads only
+    /// if all do: its own network would fail every probe.
     pub fn leaders(&self) -> impl Iterator<Item = &NodeId> {
-        self.seats
-            .iter()
-            .filter(|(_, seat)| seat.lost_since.is_none() && seat.standing == Standing::Serving)
-            .map(|(id, _)| id)
+        let may_lead =
+            |seat: &Seat| seat.lost_since.is_none() && seat.standing == Standing::Serving;
+        let is_sound = move |seat: &Seat| may_lead(seat) && !seat.is_suspect;
+        let has_sound = self.seats.values().any(is_sound);
+        let leads = move |seat: &Seat| if has_sound { is_sound(seat) } else { may_lead(seat) };
+        self.seats.iter().filter(move |(_, seat)| leads(seat)).map(|(id, _)| id)
+    }
+
+    /// The live members, in the order of their names.
+    pub fn live(&self) -> impl Iterator<Item = &NodeId> {
+        self.seats.iter().filter(|(_, seat)| seat.lost_since.is_none()).map(|(id, _)| id)
     }
 
     /// All members with how they stand, in the order of their names.

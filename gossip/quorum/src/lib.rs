@@ -12,7 +12,9 @@
 //! - [`steward`]: which live member leads the recovery of which endpoint.
 //! - [`conviction`]: whether what all members saw together is enough.
 //! - [`council`]: the parts together, as one node holds them.
-//! - `voice`: what was heard and said: numbering, news, renewals.
+//! - [`suspicion`]: whether who accuses nearly everything is to be believed.
+//! - `dossier`: all that is known of one endpoint.
+//! - `voice`: what was heard and said: numbering, news, the pulse.
 //! - [`view`]: what a person or a metric may ask of a council.
 //!
 //! # Invariants
@@ -24,9 +26,11 @@
 pub mod circuit;
 pub mod conviction;
 pub mod council;
+mod dossier;
 pub mod electorate;
 pub mod statement;
 pub mod steward;
+pub mod suspicion;
 pub mod tally;
 pub mod view;
 mod voice;
@@ -34,12 +38,11 @@ mod voice;
 pub use circuit::{Recovery, Way};
 pub use conviction::Conviction;
 pub use council::{
-    CanaryFence, CanaryWord, Council, CouncilRule, Decision, Denominator, Enrolment, Local,
-    LocalOpening, ProbeResult,
+    Council, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening, ProbeResult,
 };
 pub use electorate::{Electorate, ElectorateRule};
 pub use statement::{
-    Basis, Card, EndpointKey, Evidence, Forced, Heard, Member, NodeId, Override, PoolKey, Said,
-    Stage, Standing, Stated, Statement, Step, Vote, VoteState, Window,
+    Basis, CanaryFence, CanaryWord, Card, EndpointKey, Evidence, Forced, Heard, Member, NodeId,
+    Override, PoolKey, Said, Stage, Standing, Stated, Statement, Step, Vote, VoteState, Window,
 };
 pub use tally::{Ballot, Tally, tally};

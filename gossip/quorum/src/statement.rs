@@ -180,6 +180,28 @@ pub struct Step {
     pub is_held: bool,
 }
 
+/// Which hold of the fleet's canary slot a report is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CanaryFence {
+    /// The incident.
+    pub incident: u64,
+    /// The failed probes and canaries before.
+    pub failures: u32,
+    /// How many times the slot had been handed on.
+    pub turn: u32,
+}
+
+/// What the holder of the canary slot reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CanaryWord {
+    /// So many successes in a row by now, those that it was lent the slot with included.
+    Counted(u32),
+    /// A fault, or slow evidence.
+    Failed,
+    /// No small request came for as long as one turn may be idle.
+    Idle,
+}
+
 /// What an operator asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forced {

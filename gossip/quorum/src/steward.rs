@@ -25,6 +25,16 @@ pub fn rank<'a>(
     is_leader.then_some(rank)
 }
 
+/// The `leaders` of `endpoint`, the first first.
+pub fn ranking<'a>(
+    endpoint: &EndpointKey,
+    leaders: impl Iterator<Item = &'a NodeId>,
+) -> Vec<&'a NodeId> {
+    let mut ranking: Vec<&NodeId> = leaders.collect();
+    ranking.sort_by_cached_key(|leader| std::cmp::Reverse((weight(leader, endpoint), *leader)));
+    ranking
+}
+
 /// The member that leads `endpoint`.
 pub fn first<'a>(
     endpoint: &EndpointKey,

@@ -10,10 +10,10 @@ use crate::statement::{Basis, NodeId};
 /// keeps a lying member from burning all numbers by one vote for the largest.
 pub const INCIDENT_GAP_MAX: u64 = 1_024;
 
-/// An electorate of this size or more needs two first-hand members before seconded votes count.
+/// An electorate of this size or more needs two witnesses before seconded votes count.
 const SECONDING_FROM: usize = 3;
-/// How many first-hand members seconded votes then need.
-const FIRST_HAND_MIN: usize = 2;
+/// How many witnesses seconded votes then need.
+const WITNESSES_MIN: usize = 2;
 
 /// One standing vote for *open*, as the rule weighs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,11 @@ pub struct Tally {
     pub first_hand: usize,
     /// Voters whose ballot is valid and seconded.
     pub seconded: usize,
-    /// Ballots that count: first-hand ones, and seconded ones if enough are first-hand.
+    /// Ballots that count: first-hand ones, and seconded ones if there are enough witnesses.
     pub counted: usize,
+    /// Members that have the endpoint out by their own word: a majority of them is joined, even if
+    /// the votes are gone.
+    pub holders: usize,
     /// Ballots for an incident already closed, or an impossible one.
     pub void: usize,
     /// How many must count: strictly more than half of the electorate.
@@ -60,11 +63,20 @@ pub fn is_valid(incident: u64, closed: u64) -> bool {
     incident > closed && incident - closed <= INCIDENT_GAP_MAX
 }
 
+/// Whether seconded votes count in an electorate with so many witnesses: live members that saw bad
+/// evidence themselves, whether or not it was enough for a vote of their own. One node's bad network
+/// convinces nobody else.
+pub fn has_witnesses(electorate: usize, witnesses: usize) -> bool {
+    electorate < SECONDING_FROM || witnesses >= WITNESSES_MIN
+}
+
 /// Counts `ballots` of members of an electorate of `electorate` nodes, `closed` being the last
-/// incident that is over.
+/// incident that is over. `witnesses` live members saw bad evidence themselves; who casts a valid
+/// first-hand ballot is one anyway.
 pub fn tally<'a>(
     electorate: usize,
     closed: u64,
+    witnesses: usize,
     ballots: impl IntoIterator<Item = Ballot<'a>>,
 ) -> Tally {
     let mut best: BTreeMap<&NodeId, Ballot<'a>> = BTreeMap::new();
@@ -80,11 +92,12 @@ pub fn tally<'a>(
     }
     let first_hand = best.values().filter(|b| b.basis == Basis::FirstHand).count();
     let seconded = best.len() - first_hand;
-    let seconded_count = electorate < SECONDING_FROM || first_hand >= FIRST_HAND_MIN;
+    let seconded_count = has_witnesses(electorate, witnesses.max(first_hand));
     Tally {
         first_hand,
         seconded,
         counted: if seconded_count { best.len() } else { first_hand },
+        holders: 0,
         void,
         quorum: quorum_of(electorate),
         incident: best.values().map(|b| b.incident).max().unwrap_or(0),

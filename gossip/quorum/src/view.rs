@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::circuit::Circuit;
-use crate::council::Council;
+use crate::council::{Council, Weighed};
+use crate::dossier::Dossier;
 use crate::electorate::Presence;
-use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote, VoteState, Window};
+use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote, Window};
 use crate::steward;
-use crate::tally::{Tally, is_valid, quorum_of};
+use crate::tally::{Tally, quorum_of};
 
 /// A member as the council counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Council {
 
     /// Whether the fleet has an endpoint out.
     pub fn is_open(&self, key: &EndpointKey) -> bool {
-        self.circuits.get(key).is_some_and(|circuit| circuit.opening.is_some())
+        self.dossiers.get(key).is_some_and(|dossier| dossier.circuit.opening.is_some())
     }
 
     /// The members, in the order of their names.
@@ -147,11 +147,11 @@ impl Council {
                 presence,
                 standing,
                 steward_of: 0,
-                is_suspect: false,
+                is_suspect: self.electorate.suspects_itself(id) || self.suspects(id),
                 is_muted: self.muted.contains(id),
             })
             .collect();
-        for endpoint in self.circuits.keys() {
+        for endpoint in self.dossiers.keys() {
             let led_by = steward::first(endpoint, self.electorate.leaders());
             if let Some(view) = views.iter_mut().find(|view| Some(&view.id) == led_by) {
                 view.steward_of += 1;
@@ -162,7 +162,8 @@ impl Council {
 
     /// What is known of an endpoint; `None` if it is not enrolled.
     pub fn endpoint(&self, now: Duration, key: &EndpointKey) -> Option<EndpointView> {
-        let circuit = self.circuits.get(key)?;
+        let dossier = self.dossiers.get(key)?;
+        let circuit = &dossier.circuit;
         let opening = circuit.opening.as_ref();
         let order = circuit.order.as_ref().filter(|_| circuit.forced(now) != Forced::Auto);
         Some(EndpointView {
@@ -177,47 +178,34 @@ impl Council {
             forced_for: order.and_then(|held| held.until).map(|until| until.saturating_sub(now)),
             order: order.map(|held| (held.order.author.clone(), held.order.reason.clone())),
             tally: self.count(now, key),
-            electorate: self.electorate.size(),
-            votes: self.votes(now, key, circuit),
-            canary: None,
-            witnesses: 0,
-            windows: Vec::new(),
+            electorate: self.denominator(now, dossier),
+            votes: self.votes(now, dossier),
+            canary: opening
+                .and_then(|opening| opening.slot.as_ref())
+                .map(|slot| (slot.holder.clone(), slot.turn, slot.successes)),
+            witnesses: self.witnesses(now, dossier),
+            windows: self.window_views(now, dossier),
         })
     }
 
-    fn votes(&self, now: Duration, key: &EndpointKey, circuit: &Circuit) -> Vec<VoteView> {
-        let closed = circuit.closed();
-        let mine = circuit.vote_at(now).map(|vote| VoteView {
-            voter: self.me.clone(),
-            age: vote.age,
-            weight: weigh(&vote, closed),
-            vote,
-        });
-        let theirs = self.voices.iter().filter_map(|(id, voice)| {
-            let (vote, seen_at) = voice.vote(key)?;
-            let is_present = self.electorate.vouches_for(id, seen_at)
-                && self.electorate.generation(id) == Some(voice.generation());
-            let weight = match weigh(vote, closed) {
-                Weight::Counts if !is_present => Weight::VoterLost,
-                Weight::Counts if now >= seen_at.saturating_add(self.rule.vote_ttl) => {
-                    Weight::Lapsed
-                }
-                weight => weight,
-            };
-            let age = now.saturating_sub(seen_at).saturating_add(vote.age);
-            Some(VoteView { voter: id.clone(), vote: vote.clone(), age, weight })
-        });
-        mine.into_iter().chain(theirs).collect()
+    fn votes(&self, now: Duration, dossier: &Dossier) -> Vec<VoteView> {
+        let weighed = self.weighed(now, dossier).into_iter();
+        let view = |Weighed { voter, vote, since, weight }| VoteView {
+            voter: voter.clone(),
+            vote: vote.into_owned(),
+            age: now.saturating_sub(since),
+            weight,
+        };
+        weighed.map(view).collect()
     }
-}
 
-fn weigh(vote: &Vote, closed: u64) -> Weight {
-    match vote.state {
-        VoteState::Withdrawn => Weight::Withdrawn,
-        VoteState::Abstains => Weight::Abstains,
-        VoteState::Shadow => Weight::Shadow,
-        VoteState::Stands if !is_valid(vote.incident, closed) => Weight::IncidentClosed,
-        VoteState::Stands => Weight::Counts,
+    fn window_views(&self, now: Duration, dossier: &Dossier) -> Vec<(NodeId, Window, Duration)> {
+        let mine = dossier.window_at(now);
+        let mine = (mine.requests > 0).then(|| (self.me.clone(), mine, Duration::ZERO));
+        let theirs = self
+            .windows(now, dossier)
+            .map(|(id, window, at)| (id.clone(), window.clone(), now.saturating_sub(at)));
+        mine.into_iter().chain(theirs).collect()
     }
 }
 

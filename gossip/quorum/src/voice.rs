@@ -1,34 +1,42 @@
-//! What a member was heard to say, and what this node has said: numbering, news and renewals.
+//! What a member was heard to say, and what this node has said: numbering, news, the pulse.
 //!
 //! Every statement carries a number that grows with each stating by its writer. A reader takes a
-//! greater number only, so that repetition and reordering are harmless; a writer numbers anew what
-//! is news, and what must be renewed because durations in it run.
+//! greater number only, so that repetition and reordering are harmless. What does not change is not
+//! said again: a writer that goes on standing by all it has stated raises its pulse, one number for
+//! everything. Only durations that run are told anew, by one member, ever less often the longer they
+//! are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, Vote, VoteState};
+use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, VoteState};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
 /// largest fleet that gossip is sized for.
 const HEARD_MAX: usize = 32_768;
 
-/// Which of a node's statements: at most one of a kind per endpoint.
-type Key = (Kind, EndpointKey);
-
+/// Which of a node's statements about an endpoint: at most one of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub(crate) enum Kind {
     Vote,
     Step,
     Override,
     Window,
 }
 
-/// What one member has stated, in its greatest generation.
+type Key = (EndpointKey, Kind);
+
+/// What one member says of itself, in its greatest generation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Voice {
-    generation: u64,
-    heard: BTreeMap<Key, (Heard, Duration)>,
+    pub(crate) generation: u64,
+    /// Its pulse, and when it was first seen to have risen so far.
+    pulse: u64,
+    pulse_at: Option<Duration>,
+    /// Whether this node suspects it.
+    pub(crate) is_suspect: bool,
+    /// What it has spoken of.
+    spoken: BTreeSet<Key>,
 }
 
 impl Voice {
@@ -36,36 +44,59 @@ impl Voice {
     /// Returns false for a past generation.
     pub(crate) fn begin(&mut self, generation: u64) -> bool {
         if generation > self.generation {
-            *self = Self { generation, heard: BTreeMap::new() };
+            *self = Self { generation, ..Self::default() };
         }
         generation == self.generation
     }
 
-    /// Keeps a statement heard at `now`. Returns whether it was not known yet.
-    pub(crate) fn take(&mut self, now: Duration, heard: &Heard) -> bool {
-        let key = key(&heard.statement);
-        let known = self.heard.get(&key).map(|(old, _)| old.seq);
-        let has_room = known.is_some() || self.heard.len() < HEARD_MAX;
-        let is_new = has_room && known.is_none_or(|seq| seq < heard.seq);
-        if is_new {
-            self.heard.insert(key, (heard.clone(), now));
+    /// Notes the pulse at `now`. Returns whether it has risen.
+    pub(crate) fn beat(&mut self, now: Duration, pulse: u64) -> bool {
+        let has_risen = pulse > self.pulse;
+        if has_risen {
+            self.pulse = pulse;
+            self.pulse_at = Some(now);
         }
-        is_new
+        has_risen
     }
 
-    /// The member's vote on an endpoint, with the moment it was last heard.
-    pub(crate) fn vote(&self, endpoint: &EndpointKey) -> Option<(&Vote, Duration)> {
-        let (heard, seen_at) = self.heard.get(&(Kind::Vote, endpoint.clone()))?;
-        match &heard.statement {
-            Statement::Vote(_, vote) => Some((vote, *seen_at)),
-            Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => None,
-        }
+    /// When the member last stood by what it had stated by `seen_at`.
+    pub(crate) fn stood_at(&self, seen_at: Duration) -> Duration {
+        self.pulse_at.map_or(seen_at, |at| at.max(seen_at))
     }
 
-    /// The generation that speaks.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
+    /// Notes that the member spoke of this. Returns whether there is room for it.
+    pub(crate) fn speak(&mut self, statement: &Statement) -> bool {
+        let key = key(statement);
+        let has_room = self.spoken.len() < HEARD_MAX || self.spoken.contains(&key);
+        if has_room {
+            self.spoken.insert(key);
+        }
+        has_room
     }
+
+    /// Keeps only what is in a whole set that came with a risen pulse. Returns what is gone.
+    pub(crate) fn keep(&mut self, heard: &[Heard]) -> Vec<Key> {
+        let stated: BTreeSet<Key> = heard.iter().map(|heard| key(&heard.statement)).collect();
+        let gone: Vec<Key> = self.spoken.difference(&stated).cloned().collect();
+        for key in &gone {
+            self.spoken.remove(key);
+        }
+        gone
+    }
+
+    /// The endpoints that the member spoke of.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &EndpointKey> {
+        self.spoken.iter().map(|(endpoint, _)| endpoint)
+    }
+}
+
+/// Something that this node states.
+pub(crate) struct Item {
+    pub(crate) statement: Statement,
+    /// How long it may go unrepeated; `None`: until it changes.
+    pub(crate) renewed_after: Option<Duration>,
+    /// It is not repeated sooner, even if it changes.
+    pub(crate) held_for: Duration,
 }
 
 /// What this node has said.
@@ -73,40 +104,76 @@ impl Voice {
 pub(crate) struct Speech {
     seq: u64,
     pulse: u64,
+    pulsed_at: Duration,
     last: BTreeMap<Key, (Stated, Duration)>,
 }
 
 impl Speech {
-    /// Says `current` at `now`, as a whole set. Returns the set if anything in it is news, is due
-    /// for renewal, or has gone.
+    /// Says at `now` what is to be said of `endpoints`; what was said of others stands. Returns the
+    /// whole set if anything in it changed, or the pulse is due.
     pub(crate) fn say(
         &mut self,
         now: Duration,
-        current: Vec<Statement>,
-        renew_every: Duration,
+        endpoints: &BTreeSet<EndpointKey>,
+        items: Vec<Item>,
+        pulse_every: Duration,
     ) -> Option<Said> {
-        let mut has_changed = self.last.len() != current.len();
-        let mut last = BTreeMap::new();
-        for statement in current {
-            let key = key(&statement);
-            let old = self.last.remove(&key);
-            let fresh = old.as_ref().is_none_or(|(old, _)| is_news(&old.statement, &statement));
-            let is_due =
-                |at: Duration| is_running(&statement) && now >= at.saturating_add(renew_every);
-            let kept = old.filter(|(_, at)| !fresh && !is_due(*at));
-            has_changed |= kept.is_none();
-            let said = kept.unwrap_or_else(|| {
-                self.seq += 1;
-                (Stated { seq: self.seq, fresh, statement }, now)
-            });
-            last.insert(key, said);
+        let mut has_changed = false;
+        let said: BTreeSet<Key> = items.iter().map(|item| key(&item.statement)).collect();
+        for endpoint in endpoints {
+            for kind in [Kind::Vote, Kind::Step, Kind::Override, Kind::Window] {
+                let key = (endpoint.clone(), kind);
+                has_changed |= !said.contains(&key) && self.last.remove(&key).is_some();
+            }
         }
-        self.last = last;
-        has_changed.then(|| {
+        for item in items {
+            has_changed |= self.say_one(now, item);
+        }
+        let is_due = now >= self.pulsed_at.saturating_add(pulse_every);
+        let is_raised = has_changed || is_due && self.stands_by_anything();
+        is_raised.then(|| {
             self.pulse += 1;
+            self.pulsed_at = now;
             let stated = self.last.values().map(|(stated, _)| stated.clone()).collect();
             Said { stated, pulse: self.pulse }
         })
+    }
+
+    /// Returns whether the statement is said, as against standing as it was.
+    fn say_one(&mut self, now: Duration, item: Item) -> bool {
+        let Item { statement, renewed_after, held_for } = item;
+        let key = key(&statement);
+        let old = self.last.get(&key);
+        let old_at = old.map(|(_, at)| *at);
+        let has_waited = |wait: Duration| old_at.is_none_or(|at| now >= at.saturating_add(wait));
+        let change = old.map_or_else(
+            || Change::first(&statement),
+            |(old, _)| Change::between(&old.statement, &statement),
+        );
+        let is_said = match change {
+            Change::News | Change::Quiet => has_waited(held_for),
+            Change::Nothing => renewed_after.is_some_and(has_waited),
+        };
+        if is_said {
+            self.seq += 1;
+            let fresh = change == Change::News;
+            self.last.insert(key, (Stated { seq: self.seq, fresh, statement }, now));
+        }
+        is_said
+    }
+
+    fn stands_by_anything(&self) -> bool {
+        self.last.values().any(|(stated, _)| match &stated.statement {
+            Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
+            Statement::Step(_, step) => step.is_held,
+            Statement::Override(_, order) => order.remaining.is_some_and(|left| !left.is_zero()),
+            Statement::Window(..) => true,
+        })
+    }
+
+    /// Takes back all that was said of an endpoint.
+    pub(crate) fn forget(&mut self, endpoint: &EndpointKey) {
+        self.last.retain(|(about, _), _| about != endpoint);
     }
 }
 
@@ -117,42 +184,81 @@ fn key(statement: &Statement) -> Key {
         Statement::Override(..) => Kind::Override,
         Statement::Window(..) => Kind::Window,
     };
-    (kind, statement.endpoint().clone())
+    (statement.endpoint().clone(), kind)
 }
 
-/// Whether a statement holds durations that run, so that a late reader needs them renewed; a
-/// standing vote besides lapses without.
-fn is_running(statement: &Statement) -> bool {
-    match statement {
-        Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
-        Statement::Window(..) => true,
-        Statement::Step(_, step) => step.stage != Stage::Closed,
-        Statement::Override(_, order) => order.remaining.is_some_and(|left| !left.is_zero()),
-    }
+/// What a statement says beyond the one before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Something that others wait for: it is pushed.
+    News,
+    /// Something that may wait for gossip.
+    Quiet,
+    /// Nothing, apart from durations, which run by themselves.
+    Nothing,
 }
 
-/// Whether `new` says something else than `old`, apart from durations, which run by themselves.
-fn is_news(old: &Statement, new: &Statement) -> bool {
-    match (old, new) {
-        (Statement::Vote(_, old), Statement::Vote(_, new)) => {
-            (old.incident, old.basis, old.state) != (new.incident, new.basis, new.state)
-        }
-        (Statement::Step(_, old), Statement::Step(_, new)) => {
-            (old.incident, old.failures, old.stage.as_str(), &old.steward)
-                != (new.incident, new.failures, new.stage.as_str(), &new.steward)
-        }
-        (Statement::Override(_, old), Statement::Override(_, new)) => {
-            (old.stamp, &old.author) != (new.stamp, &new.author)
-        }
-        (Statement::Window(_, old), Statement::Window(_, new)) => {
-            new.faults_milli > old.faults_milli || new.slow.len() > old.slow.len()
-        }
-        (
+impl Change {
+    fn first(statement: &Statement) -> Self {
+        match statement {
+            Statement::Window(_, window) if !window.is_bad() && !window.has_small => Self::Quiet,
             Statement::Vote(..)
             | Statement::Step(..)
             | Statement::Override(..)
-            | Statement::Window(..),
-            _,
-        ) => true,
+            | Statement::Window(..) => Self::News,
+        }
     }
+
+    fn between(old: &Statement, new: &Statement) -> Self {
+        let (is_news, is_change) = match (old, new) {
+            (Statement::Vote(_, old), Statement::Vote(_, new)) => {
+                let is_news =
+                    (old.incident, old.basis, old.state) != (new.incident, new.basis, new.state);
+                (is_news, is_news)
+            }
+            (Statement::Step(_, old), Statement::Step(_, new)) => {
+                let is_news = (old.incident, old.failures, stage(&old.stage), &old.steward)
+                    != (new.incident, new.failures, stage(&new.stage), &new.steward)
+                    || old.is_held != new.is_held;
+                (is_news, is_news)
+            }
+            (Statement::Override(_, old), Statement::Override(_, new)) => {
+                let is_news = (old.stamp, &old.author) != (new.stamp, &new.author);
+                (is_news, is_news)
+            }
+            (Statement::Window(_, old), Statement::Window(_, new)) => {
+                let has_grown =
+                    new.faults_milli > old.faults_milli || new.slow.len() > old.slow.len();
+                (has_grown || new.has_small && !old.has_small, counts(old) != counts(new))
+            }
+            (
+                Statement::Vote(..)
+                | Statement::Step(..)
+                | Statement::Override(..)
+                | Statement::Window(..),
+                _,
+            ) => (true, true),
+        };
+        match (is_news, is_change) {
+            (true, _) => Self::News,
+            (false, true) => Self::Quiet,
+            (false, false) => Self::Nothing,
+        }
+    }
+}
+
+/// A stage without its durations.
+fn stage(stage: &Stage) -> (&'static str, Option<(&str, u32, u32)>) {
+    let slot = match stage {
+        Stage::Canary { holder, turn, successes, .. } => Some((holder.as_str(), *turn, *successes)),
+        Stage::Waiting { .. } | Stage::Probing { .. } | Stage::Closed => None,
+    };
+    (stage.as_str(), slot)
+}
+
+/// A window without its ages.
+fn counts(window: &crate::statement::Window) -> (u32, u32, u32, usize, bool) {
+    let crate::statement::Window { requests, faults_milli, successes, slow, has_small, .. } =
+        window;
+    (*requests, *faults_milli, *successes, slow.len(), *has_small)
 }

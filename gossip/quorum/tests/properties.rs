@@ -13,11 +13,12 @@ use quorum::{Ballot, Basis, NodeId, Tally, tally};
 
 const TABLES: u64 = 20_000;
 
-/// A random table: an electorate, the last closed incident, and votes of members of that
+/// A random table: an electorate, the last closed incident, witnesses, and votes of members of that
 /// electorate.
 struct Table {
     electorate: usize,
     closed: u64,
+    witnesses: usize,
     votes: Vec<(NodeId, Basis, u64)>,
 }
 
@@ -26,7 +27,8 @@ fn table(chance: &mut Chance) -> Table {
     let closed = chance.below(6);
     let count = chance.below(2 * electorate as u64 + 1);
     let votes = (0..count).map(|_| vote(chance, electorate)).collect();
-    Table { electorate, closed, votes }
+    let witnesses = chance.below(electorate as u64 + 1) as usize;
+    Table { electorate, closed, witnesses, votes }
 }
 
 fn vote(chance: &mut Chance, electorate: usize) -> (NodeId, Basis, u64) {
@@ -42,7 +44,7 @@ fn count(table: &Table) -> Tally {
         incident: *incident,
         basis: *basis,
     });
-    tally(table.electorate, table.closed, ballots)
+    tally(table.electorate, table.closed, table.witnesses, ballots)
 }
 
 fn for_each_table(claim: impl Fn(u64, &mut Chance, Table)) {
@@ -137,8 +139,9 @@ fn two_disjoint_majorities_do_not_fit_into_one_electorate() {
 }
 
 #[test]
-fn seconded_votes_alone_never_open_a_fleet_of_three_or_more() {
+fn seconded_votes_that_one_member_alone_bears_out_never_open_a_fleet_of_three_or_more() {
     for_each_table(|seed, _, mut table| {
+        table.witnesses = table.witnesses.min(1);
         for (index, vote) in table.votes.iter_mut().enumerate() {
             vote.1 = if index == 0 { Basis::FirstHand } else { Basis::Seconded };
         }
@@ -146,5 +149,16 @@ fn seconded_votes_alone_never_open_a_fleet_of_three_or_more() {
             assert_eq!(table.votes[0].1, Basis::FirstHand);
             assert!(!count(&table).is_open(), "seed {seed}");
         }
+    });
+}
+
+#[test]
+fn one_more_witness_never_closes() {
+    for_each_table(|seed, _, mut table| {
+        let before = count(&table);
+        table.witnesses += 1;
+        let after = count(&table);
+        assert!(after.is_open() || !before.is_open(), "seed {seed}");
+        assert!(after.counted >= before.counted, "seed {seed}");
     });
 }

@@ -13,6 +13,7 @@ const ROWS_MIN: usize = 30;
 struct Row {
     electorate: usize,
     closed: u64,
+    witnesses: usize,
     votes: Vec<(NodeId, Basis, u64)>,
     is_open: bool,
     counted: usize,
@@ -35,13 +36,14 @@ fn read_vote(text: &str) -> (NodeId, Basis, u64) {
 
 fn read_row(line: &str) -> Row {
     let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-    let [electorate, closed, votes, verdict, count, void] = cells.as_slice() else {
-        panic!("a row has six cells: {line}");
+    let [electorate, closed, witnesses, votes, verdict, count, void] = cells.as_slice() else {
+        panic!("a row has seven cells: {line}");
     };
     let (counted, needed) = count.split_once(" of ").unwrap();
     Row {
         electorate: electorate.parse().unwrap(),
         closed: closed.parse().unwrap(),
+        witnesses: witnesses.parse().unwrap(),
         votes: match *votes {
             "none" => Vec::new(),
             votes => votes.split(',').map(read_vote).collect(),
@@ -70,7 +72,7 @@ fn every_row_of_the_table_holds() {
             incident: *incident,
             basis: *basis,
         });
-        let count = tally(row.electorate, row.closed, ballots);
+        let count = tally(row.electorate, row.closed, row.witnesses, ballots);
         assert_eq!(
             (count.is_open(), count.counted, count.quorum, count.void),
             (row.is_open, row.counted, row.needed, row.void),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::circuit::{Opening, Recovery};
 use crate::conviction::Conviction;
 use crate::electorate::ElectorateRule;
-use crate::statement::{EndpointKey, Evidence, Forced, PoolKey, Window};
+use crate::statement::{CanaryFence, EndpointKey, Evidence, Forced, PoolKey, Window};
 use crate::tally::Tally;
 
 /// The knobs of the council.
@@ -72,28 +72,6 @@ pub struct Local {
     pub window: Window,
     /// Whether its breaker only pretends: its vote is shown and not counted.
     pub is_shadow: bool,
-}
-
-/// Which hold of the fleet's canary slot a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CanaryFence {
-    /// The incident.
-    pub incident: u64,
-    /// The failed probes and canaries before.
-    pub failures: u32,
-    /// How many times the slot had been handed on.
-    pub turn: u32,
-}
-
-/// What the holder of the canary slot reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CanaryWord {
-    /// So many successes in a row by now, those that it was lent the slot with included.
-    Counted(u32),
-    /// A fault, or slow evidence.
-    Failed,
-    /// No small request came for as long as one turn may be idle.
-    Idle,
 }
 
 /// What follows from what was heard.

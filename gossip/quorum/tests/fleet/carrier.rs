@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use quorum::{Card, Heard, Member, NodeId, Standing, Stated};
+use quorum::{Card, Heard, Member, NodeId, Said, Standing};
 
 use super::chance::Chance;
 
@@ -24,6 +24,8 @@ pub(crate) struct Record {
     /// Grows with each whole set that the member stated.
     pub(crate) version: u64,
     pub(crate) standing: Standing,
+    pub(crate) is_suspect: bool,
+    pub(crate) pulse: u64,
     pub(crate) heard: Vec<Heard>,
 }
 
@@ -52,15 +54,19 @@ impl Carrier {
             heartbeat: 1,
             version: 0,
             standing: Standing::Serving,
+            is_suspect: false,
+            pulse: 0,
             heard: Vec::new(),
         };
         Self { me, kept: BTreeMap::new(), is_stale: true, told_at: Duration::ZERO }
     }
 
     /// States this node's whole set.
-    pub(crate) fn state(&mut self, stated: &[Stated]) {
+    pub(crate) fn state(&mut self, said: &Said) {
         self.me.version += 1;
-        self.me.heard = stated
+        self.me.pulse = said.pulse;
+        self.me.heard = said
+            .stated
             .iter()
             .map(|stated| Heard { seq: stated.seq, statement: stated.statement.clone() })
             .collect();
@@ -70,6 +76,14 @@ impl Carrier {
     pub(crate) fn stand(&mut self, standing: Standing) {
         self.me.version += 1;
         self.me.standing = standing;
+    }
+
+    /// Says whether this node suspects itself.
+    pub(crate) fn suspect(&mut self, is_suspect: bool) {
+        if self.me.is_suspect != is_suspect {
+            self.me.version += 1;
+            self.me.is_suspect = is_suspect;
+        }
     }
 
     /// This node's own record, as it is pushed.
@@ -147,6 +161,7 @@ impl Kept {
             version: String::new(),
             config_hash: String::new(),
             standing: self.record.standing,
+            is_suspect: self.record.is_suspect,
         };
         Member {
             id: self.record.id.clone(),
@@ -154,6 +169,7 @@ impl Kept {
             address: String::new(),
             is_live: self.grown_at.is_some_and(|at| now < at + DETECTION),
             card: Some(card),
+            pulse: self.record.pulse,
             heard,
         }
     }

@@ -31,7 +31,7 @@ pub(crate) struct Flight {
     pub(crate) to: Duration,
 }
 
-/// A breaker that opened on its node's own traffic, with the moment it closed.
+/// A breaker that opened, with the moment it closed.
 struct Grievance {
     node: usize,
     to: Option<Duration>,
@@ -43,6 +43,8 @@ pub(crate) struct Ledger {
     pub(crate) events: Vec<(Duration, usize, Event)>,
     pub(crate) flights: Vec<Flight>,
     grievances: Vec<Grievance>,
+    /// Who has the endpoint out by the fleet's verdict, in the same way.
+    holds: Vec<Grievance>,
 }
 
 impl Ledger {
@@ -58,24 +60,27 @@ impl Ledger {
 
     /// Notes that the breaker of `node` is closed, or gone with its process.
     pub(crate) fn appease(&mut self, at: Duration, node: usize) {
-        for grievance in &mut self.grievances {
-            if grievance.node == node && grievance.to.is_none() {
-                grievance.to = Some(at);
-            }
-        }
+        end(&mut self.grievances, at, node);
     }
 
     /// How many different nodes may honestly have a vote standing at `at`.
     pub(crate) fn voters(&self, at: Duration) -> usize {
-        let mut voters: Vec<usize> = self
-            .grievances
-            .iter()
-            .filter(|grievance| grievance.to.is_none_or(|to| at <= to + VOTE_OUTLIVES))
-            .map(|grievance| grievance.node)
-            .collect();
-        voters.sort_unstable();
-        voters.dedup();
-        voters.len()
+        count(&self.grievances, at)
+    }
+
+    /// Notes that `node` has the endpoint out by the fleet's verdict.
+    pub(crate) fn take_out(&mut self, node: usize) {
+        self.holds.push(Grievance { node, to: None });
+    }
+
+    /// Notes that `node` has it in again, or is gone with its process.
+    pub(crate) fn take_in(&mut self, at: Duration, node: usize) {
+        end(&mut self.holds, at, node);
+    }
+
+    /// How many different nodes may honestly be known to have the endpoint out at `at`.
+    pub(crate) fn holders(&self, at: Duration) -> usize {
+        count(&self.holds, at)
     }
 
     /// How many probes are in flight at `at`.
@@ -107,4 +112,22 @@ impl Ledger {
             .map(|(at, node, _)| (*at, *node))
             .collect()
     }
+}
+
+fn end(grievances: &mut [Grievance], at: Duration, node: usize) {
+    for grievance in grievances {
+        if grievance.node == node && grievance.to.is_none() {
+            grievance.to = Some(at);
+        }
+    }
+}
+
+/// How many different nodes have a grievance that others may know of at `at`.
+fn count(grievances: &[Grievance], at: Duration) -> usize {
+    let is_known = |grievance: &&Grievance| grievance.to.is_none_or(|to| at <= to + VOTE_OUTLIVES);
+    let mut nodes: Vec<usize> =
+        grievances.iter().filter(is_known).map(|grievance| grievance.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.len()
 }

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use quorum::{Council, Decision, Evidence, LocalOpening, NodeId, ProbeResult};
+use quorum::{Council, Decision, Evidence, Local, LocalOpening, NodeId, ProbeResult};
 
 use super::carrier::Carrier;
 use super::ledger::{Event, Flight};
@@ -58,7 +58,7 @@ impl Node {
         let id = NodeId::new(&format!("gw-{index}"));
         let origin = Duration::from_millis(world.chance.below(1_000_000_000));
         let mut council = Council::new(id.clone(), world.rule.clone(), origin + world.now);
-        council.enrol(world.key.clone(), world.recovery.clone());
+        council.enrol(world.key.clone(), world.enrolment());
         Self {
             carrier: Carrier::new(id.clone(), 1),
             id,
@@ -106,12 +106,12 @@ pub(crate) fn turn(world: &mut World, index: usize) {
     if let Some(members) = node.carrier.tell(now, &mut world.chance) {
         node.council.hear(clock, &members);
     }
-    let local = node.opened.map(|since| LocalOpening {
+    let opening = node.opened.map(|since| LocalOpening {
         since: node.origin + since,
         reason: "faults".to_owned(),
         evidence: Evidence::default(),
     });
-    node.council.state(clock, &key, local);
+    node.council.state(clock, &key, Local { opening, ..Local::default() });
     if !reports_first {
         report(world, index);
     }
@@ -172,16 +172,23 @@ fn act(world: &mut World, index: usize, decision: Decision) {
     match decision {
         Decision::Opened { opening, tally, electorate, .. } => {
             let quorum = world.electorate / 2 + 1;
-            let voters = world.ledger.voters(now);
+            let (voters, holders) = (world.ledger.voters(now), world.ledger.holders(now));
             assert!(!is_observing, "gw-{index} flips while it observes");
-            assert!(tally.counted > electorate / 2, "gw-{index} flips without a majority");
             world.ledger.note(now, index, Event::Opened { incident: opening.incident });
-            assert!(voters >= quorum, "gw-{index} flips with {voters} true voters of {quorum}");
+            if tally.is_open() {
+                assert!(tally.counted > electorate / 2, "gw-{index} flips without a majority");
+                assert!(voters >= quorum, "gw-{index} flips with {voters} true voters of {quorum}");
+            } else {
+                assert!(tally.holders > electorate / 2, "gw-{index} joins without a majority");
+                assert!(holders >= quorum, "gw-{index} joins {holders} that have it out");
+            }
             world.nodes[index].is_out = true;
+            world.ledger.take_out(index);
         }
         Decision::Closed { incident, was_open, .. } => {
             world.ledger.note(now, index, Event::Closed { incident, was_open });
             world.ledger.appease(now, index);
+            world.ledger.take_in(now, index);
             world.nodes[index].is_out = false;
             world.nodes[index].opened = None;
         }
@@ -192,6 +199,7 @@ fn act(world: &mut World, index: usize, decision: Decision) {
             world.ledger.flights.push(Flight { node: index, from: now, to });
             world.nodes[index].probe = Some(Probe { fence, answers_at: to, result: None });
         }
+        Decision::Lend { .. } | Decision::Recall { .. } => {}
         Decision::Forced { forced, .. } => {
             world.ledger.note(now, index, Event::Forced(forced));
         }
@@ -204,9 +212,10 @@ fn publish(world: &mut World, index: usize) {
     let peers = world.nodes.len();
     let node = &mut world.nodes[index];
     let clock = node.clock(now);
-    if let Some(stated) = node.council.statements(clock) {
-        node.carrier.state(&stated);
-        let news = stated.iter().filter(|stated| stated.fresh).map(|stated| stated.seq).max();
+    node.carrier.suspect(node.council.is_suspect());
+    if let Some(said) = node.council.statements(clock) {
+        node.carrier.state(&said);
+        let news = said.stated.iter().filter(|stated| stated.fresh).map(|stated| stated.seq).max();
         if news.is_some_and(|seq| seq > node.pushed) {
             node.pushed = news.unwrap_or(0);
             let records = node.carrier.mine();

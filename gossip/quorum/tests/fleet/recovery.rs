@@ -121,7 +121,7 @@ fn the_only_node_left_probes_again_when_an_answer_is_lost() {
     until_probed(&mut world, 1, Duration::from_secs(20));
     let steward = world.ledger.flights[0].node;
     for index in (0..3).filter(|index| *index != steward) {
-        world.kill(index);
+        world.leave(index);
     }
     world.probe_takes = 300;
     world.is_sick = false;

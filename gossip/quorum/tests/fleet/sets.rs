@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use quorum::circuit::Recovery;
 use quorum::view::{EndpointView, MemberView};
 use quorum::{
-    Basis, Card, Council, EndpointKey, Evidence, Forced, Heard, LocalOpening, Member, NodeId,
-    Override, ProbeResult, Stage, Standing, Statement, Step, Vote,
+    Basis, Card, Council, EndpointKey, Enrolment, Evidence, Forced, Heard, Local, LocalOpening,
+    Member, NodeId, Override, PoolKey, ProbeResult, Stage, Standing, Statement, Step, Vote,
+    VoteState,
 };
 
 use super::chance::Chance;
-use super::world::rule;
+use super::world::{conviction, recovery, rule};
 
 const START: Duration = Duration::from_secs(1_000);
 
@@ -24,25 +24,25 @@ fn key() -> EndpointKey {
 
 fn council() -> Council {
     let mut council = Council::new(NodeId::new("gw-0"), rule(), START);
-    let recovery = Recovery {
-        base: seconds(5),
-        max: seconds(120),
-        reset_after: seconds(300),
-        probe_timeout: seconds(10),
-    };
-    council.enrol(key(), recovery);
+    let (pool, recovery) = (PoolKey::new("llama"), recovery());
+    council.enrol(key(), Enrolment { pool, recovery, conviction: conviction() });
     council
 }
 
 fn member(index: u64, generation: u64, heard: Vec<Heard>) -> Member {
-    let card =
-        Card { version: String::new(), config_hash: String::new(), standing: Standing::Serving };
+    let card = Card {
+        version: String::new(),
+        config_hash: String::new(),
+        standing: Standing::Serving,
+        is_suspect: false,
+    };
     Member {
         id: NodeId::new(&format!("gw-{index}")),
         generation,
         address: String::new(),
         is_live: true,
         card: Some(card),
+        pulse: 0,
         heard,
     }
 }
@@ -51,7 +51,8 @@ fn vote(incident: u64, stands: bool) -> Statement {
     let evidence = Evidence::default();
     let reason = "faults".to_owned();
     let basis = Basis::FirstHand;
-    Statement::Vote(key(), Vote { incident, basis, stands, reason, evidence, age: seconds(2) })
+    let state = if stands { VoteState::Stands } else { VoteState::Withdrawn };
+    Statement::Vote(key(), Vote { incident, basis, state, reason, evidence, age: seconds(2) })
 }
 
 /// A step whose steward and durations follow from its place in the order, as they do in a fleet
@@ -64,8 +65,8 @@ fn step(incident: u64, failures: u32, stage: u64) -> Statement {
         _ => Stage::Closed,
     };
     let steward = NodeId::new(&format!("gw-{}", failures % 4));
-    let level = failures;
-    Statement::Step(key(), Step { incident, failures, level, stage, steward, age: seconds(20) })
+    let (level, age, is_held) = (failures, seconds(20), stage != Stage::Closed);
+    Statement::Step(key(), Step { incident, failures, level, stage, steward, age, is_held })
 }
 
 fn order(stamp: u64, author: u64) -> Statement {
@@ -185,7 +186,8 @@ fn absurd() -> Vec<Heard> {
         for (incident, failures) in [(1, u32::MAX), (u64::MAX, 0)] {
             let steward = NodeId::new("gw-1");
             let level = u32::MAX;
-            let step = Step { incident, failures, level, stage, steward, age: huge };
+            let (stage, is_held) = (stage.clone(), true);
+            let step = Step { incident, failures, level, stage, steward, age: huge, is_held };
             absurd.push(Statement::Step(key(), step));
         }
     }
@@ -244,23 +246,27 @@ fn statements_about_endpoints_that_are_not_enrolled_are_not_taken_in() {
     assert_eq!(council.count(START, &EndpointKey::new("llama/other")).counted, 0);
 }
 
+fn open(opening: &LocalOpening) -> Local {
+    Local { opening: Some(opening.clone()), ..Local::default() }
+}
+
 #[test]
 fn a_breaker_that_is_slow_to_follow_a_closing_does_not_vote_again() {
     let mut council = council();
     let local =
         LocalOpening { since: START, reason: "faults".to_owned(), evidence: Evidence::default() };
-    council.state(START, &key(), Some(local.clone()));
+    council.state(START, &key(), open(&local));
     assert_eq!(council.count(START, &key()).counted, 1);
     let closing = Heard { seq: 1, statement: step(1, 0, 2) };
     let now = START + seconds(1);
     council.hear(now, &[member(1, 1, vec![closing])]);
     for tick in 0..50 {
         let now = now + Duration::from_millis(100 * tick);
-        council.state(now, &key(), Some(local.clone()));
+        council.state(now, &key(), open(&local));
         assert_eq!(council.count(now, &key()).counted, 0);
     }
     let again = LocalOpening { since: now + seconds(6), ..local };
-    council.state(again.since, &key(), Some(again.clone()));
+    council.state(again.since, &key(), open(&again));
     let tally = council.count(again.since, &key());
     assert_eq!((tally.counted, tally.incident), (1, 2), "a new opening is a new incident");
 }

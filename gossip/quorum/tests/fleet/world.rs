@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use quorum::circuit::Recovery;
 use quorum::view::EndpointView;
-use quorum::{CouncilRule, ElectorateRule, EndpointKey, Forced, NodeId, Standing};
+use quorum::{
+    Conviction, CouncilRule, Denominator, ElectorateRule, EndpointKey, Enrolment, Forced, NodeId,
+    PoolKey, Recovery, Standing, Way,
+};
 
 use super::carrier::Record;
 use super::chance::Chance;
@@ -71,10 +73,36 @@ pub(crate) struct World {
 pub(crate) fn rule() -> CouncilRule {
     CouncilRule {
         electorate: ElectorateRule { expected_members: 0, member_grace: Duration::from_secs(60) },
+        of: Denominator::Members,
+        max_open_share_milli: 1_000,
+        interval: Duration::from_secs(1),
         observe: Duration::from_secs(3),
         vote_ttl: Duration::from_secs(10),
         renew_every: Duration::from_secs(2),
         max_open: Duration::from_secs(30 * 60),
+    }
+}
+
+/// A recovery that the probe alone decides.
+pub(crate) fn recovery() -> Recovery {
+    Recovery {
+        base: Duration::from_secs(5),
+        max: Duration::from_secs(120),
+        reset_after: Duration::from_secs(300),
+        probe_timeout: Duration::from_secs(10),
+        way: Way::Ladder { probe: true, canaries: 0, turn: Duration::from_secs(5) },
+    }
+}
+
+/// What the gateway convicts by if nothing else is configured.
+pub(crate) fn conviction() -> Conviction {
+    Conviction {
+        failure_threshold: 4,
+        failure_ratio_milli: 500,
+        min_requests: 10,
+        window: Duration::from_secs(30),
+        dedup: Duration::from_secs(5),
+        confirmations: 2,
     }
 }
 
@@ -93,12 +121,7 @@ impl World {
             net: CALM,
             key: EndpointKey::new(&format!("llama/e{seed}")),
             rule,
-            recovery: Recovery {
-                base: Duration::from_secs(5),
-                max: Duration::from_secs(120),
-                reset_after: Duration::from_secs(300),
-                probe_timeout: Duration::from_secs(10),
-            },
+            recovery: recovery(),
             is_sick: false,
             has_traffic: false,
             probe_takes: 300,
@@ -120,9 +143,21 @@ impl World {
     /// Sets the longest cool-down, as a reload of the configuration does.
     pub(crate) fn cool_down_at_most(&mut self, max: Duration) {
         self.recovery.max = max;
+        self.reload();
+    }
+
+    /// Tells all nodes anew how the endpoint comes back.
+    pub(crate) fn reload(&mut self) {
+        let enrolment = self.enrolment();
         for node in &mut self.nodes {
-            node.council.enrol(self.key.clone(), self.recovery.clone());
+            node.council.enrol(self.key.clone(), enrolment.clone());
         }
+    }
+
+    /// What each node knows of the endpoint beforehand.
+    pub(crate) fn enrolment(&self) -> Enrolment {
+        let (pool, recovery) = (PoolKey::new("llama"), self.recovery.clone());
+        Enrolment { pool, recovery, conviction: conviction() }
     }
 
     /// Lets `time` pass.
@@ -245,6 +280,7 @@ impl World {
     pub(crate) fn kill(&mut self, index: usize) {
         self.nodes[index].life = Life::Down;
         self.ledger.appease(self.now, index);
+        self.ledger.take_in(self.now, index);
         let now = self.now;
         for flight in self.ledger.flights.iter_mut().filter(|flight| flight.node == index) {
             flight.to = flight.to.min(now);
@@ -269,6 +305,7 @@ impl World {
         }
         self.nodes[index].life = Life::Down;
         self.ledger.appease(self.now, index);
+        self.ledger.take_in(self.now, index);
         self.electorate -= 1;
     }
 

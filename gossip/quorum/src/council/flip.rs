@@ -1,0 +1,162 @@
+//! The flip: the fleet takes an endpoint out, by its votes or by the word of those who have it out.
+//!
+//! Invariant: nothing here opens without more than half of the electorate.
+
+use std::time::Duration;
+
+use crate::council::weigh::Weighed;
+use crate::council::{Council, Decision, Denominator, announce};
+use crate::statement::{EndpointKey, Stage};
+use crate::steward;
+use crate::tally::{Tally, is_valid, quorum_of};
+
+/// All of a pool, in thousandths.
+const WHOLE_MILLI: usize = 1_000;
+
+/// What the cap says of one more opening.
+enum Leave {
+    /// This node may open.
+    Granted {
+        /// Whether it is to take the first step, whatever its rank for the endpoint.
+        is_warden: bool,
+    },
+    /// It waits: for room, or for the member that keeps the count.
+    Refused,
+}
+
+impl Council {
+    /// Opens the endpoint for the fleet if a majority says so. A fleet of one has no majority to
+    /// ask: its own breaker says it all.
+    pub(super) fn flip(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
+        };
+        let is_told = !dossier.words.is_empty();
+        if dossier.circuit.opening.is_some() || self.electorate.size() < 2 || !is_told {
+            return;
+        }
+        let votes = self.weighed(now, dossier);
+        let count = self.count_of(now, dossier, &votes);
+        let closed = dossier.circuit.closed();
+        if count.is_open() {
+            let since = valid_since(&votes, closed);
+            let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
+            let first = since.first().copied().unwrap_or(now);
+            self.open(now, endpoint, (first, decided), count);
+        } else if count.holders >= quorum_of(self.electorate.size()) {
+            self.join(endpoint, count);
+        }
+    }
+
+    /// Opens by the votes, the first of which was cast at `first` and the deciding one at `decided`.
+    fn open(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        (first, decided): (Duration, Duration),
+        count: Tally,
+    ) {
+        let is_early = now < first.saturating_add(self.rule.interval.saturating_mul(2));
+        if self.rule.of == Denominator::Observers && is_early {
+            // Who has traffic is known only once the windows have arrived.
+            return;
+        }
+        let Leave::Granted { is_warden } = self.leave(now, endpoint) else {
+            return;
+        };
+        let leads = is_warden || self.rank(endpoint) == Some(0);
+        let is_abandoned = self.is_abandoned(now, endpoint);
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
+        };
+        let electorate = self.denominator(now, dossier);
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        let opening = circuit.open(endpoint, decided, &count);
+        if leads && is_abandoned {
+            circuit.take_up(now, (&self.me, endpoint));
+        } else if leads && circuit.is_unled() {
+            let remaining = opening.due.saturating_sub(now);
+            circuit.take_step(now, &self.me, Stage::Waiting { remaining });
+        }
+        let opening = circuit.opening.clone().unwrap_or(opening);
+        let endpoint = endpoint.clone();
+        self.pending.push(Decision::Opened { endpoint, opening, tally: count, electorate });
+    }
+
+    /// Joins an opening whose votes are gone, or were never heard here.
+    fn join(&mut self, endpoint: &EndpointKey, tally: Tally) {
+        let electorate = self.electorate.size();
+        let dossier = self.dossiers.get_mut(endpoint);
+        if let Some(opening) = dossier.and_then(|dossier| dossier.circuit.join()) {
+            let endpoint = endpoint.clone();
+            self.pending.push(Decision::Opened { endpoint, opening, tally, electorate });
+        }
+    }
+
+    /// Whether the incident that is known to be led is one that nobody has out any more.
+    fn is_abandoned(&self, now: Duration, endpoint: &EndpointKey) -> bool {
+        let dossier = self.dossiers.get(endpoint);
+        dossier.is_some_and(|dossier| dossier.circuit.is_led() && self.holders(now, dossier) == 0)
+    }
+
+    /// Asks the cap. Where it binds, one member, the warden, keeps the count of the pool, and the
+    /// others open what they know it to have opened: if each kept its own count, two could fill the
+    /// last place differently.
+    fn leave(&self, now: Duration, endpoint: &EndpointKey) -> Leave {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return Leave::Refused;
+        };
+        let size = self.pools.get(&dossier.pool).copied().unwrap_or(1);
+        let share = usize::try_from(self.rule.max_open_share_milli).unwrap_or(WHOLE_MILLI);
+        let cap = (size.saturating_mul(share) / WHOLE_MILLI).max(1);
+        if cap >= size {
+            return Leave::Granted { is_warden: false };
+        }
+        let pool = EndpointKey::new(dossier.pool.as_str());
+        if self.rank(&pool) == Some(0) {
+            let is_open = |other: &&EndpointKey| {
+                self.dossiers.get(*other).is_some_and(|other| {
+                    other.pool == dossier.pool && other.circuit.opening.is_some()
+                })
+            };
+            let open = self.stirred.iter().filter(is_open).count();
+            return if open < cap { Leave::Granted { is_warden: true } } else { Leave::Refused };
+        }
+        let is_begun = dossier.circuit.is_led() && self.holders(now, dossier) > 0;
+        if is_begun { Leave::Granted { is_warden: false } } else { Leave::Refused }
+    }
+
+    /// Lets go of an opening while no majority is live: at once when its own time is over, or when
+    /// this node is cut off for good. No step is taken, so that what the others do stands.
+    pub(super) fn let_go(&mut self, now: Duration, endpoint: &EndpointKey, is_cut_off: bool) {
+        let max_open = self.rule.max_open;
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        if is_cut_off || circuit.is_expired(now, max_open) {
+            let incident = circuit.opening.as_ref().map_or(0, |opening| opening.incident);
+            announce(&mut self.pending, endpoint, incident, circuit.let_go());
+        }
+    }
+
+    /// The place of this node among those that may lead `endpoint`.
+    pub(super) fn rank(&self, endpoint: &EndpointKey) -> Option<u32> {
+        steward::rank(&self.me, endpoint, self.electorate.leaders())
+    }
+}
+
+/// Since when each of the votes that count was cast, the earliest first: the flip is as old as the
+/// vote that made the majority.
+fn valid_since(votes: &[Weighed<'_>], closed: u64) -> Vec<Duration> {
+    let mut since: Vec<Duration> = votes
+        .iter()
+        .filter(|weighed| weighed.is_ballot() && is_valid(weighed.vote.incident, closed))
+        .map(|weighed| weighed.since)
+        .collect();
+    since.sort_unstable();
+    since
+}

@@ -1,0 +1,196 @@
+//! The way back as this node leads it: the probe, the canary slot, the closing.
+
+use std::time::Duration;
+
+use crate::circuit::{Change, ProbeResult, Way};
+use crate::council::{CanaryFence, CanaryWord, Council, Decision, announce};
+use crate::dossier::Dossier;
+use crate::statement::{EndpointKey, NodeId};
+use crate::steward;
+
+impl Council {
+    /// Does what the lead of a standing opening asks of this node. Only called while a majority is
+    /// live and this node does not observe.
+    pub(super) fn lead(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let max_open = self.rule.max_open;
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        let Some(opening) = &circuit.opening else {
+            return;
+        };
+        let has_slot = opening.slot.is_some();
+        if circuit.is_expired(now, max_open) {
+            let change = circuit.close(now, &self.me);
+            announce(&mut self.pending, endpoint, circuit.closed(), change);
+        } else if has_slot {
+            self.keep_slot(now, endpoint);
+        } else {
+            self.probe(now, endpoint);
+        }
+    }
+
+    /// Sends the probe if it is due and this node's turn, or goes on without one.
+    fn probe(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let (rank, awake) = (self.rank(endpoint), self.awake());
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        if !rank.is_some_and(|rank| circuit.is_probe_due(now, rank, awake)) {
+            return;
+        }
+        match circuit.recovery.way {
+            Way::Ladder { probe: true, .. } => {
+                let incident = circuit.opening.as_ref().map_or(0, |opening| opening.incident);
+                if let Some(failures) = circuit.begin_probe(now, &self.me) {
+                    let (endpoint, fence) = (endpoint.clone(), (incident, failures));
+                    self.pending.push(Decision::Probe { endpoint, fence });
+                }
+            }
+            Way::Ladder { canaries: 0, .. } => {
+                let change = circuit.close(now, &self.me);
+                announce(&mut self.pending, endpoint, circuit.closed(), change);
+            }
+            Way::Ladder { .. } => self.hand_on(now, endpoint),
+            // Its time alone ends it.
+            Way::Lazy { .. } => {}
+        }
+    }
+
+    /// Looks after the canary slot: takes it back from a holder that is silent, lost or going, and
+    /// gives it away if this node holds it without a use for it.
+    fn keep_slot(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
+        };
+        let slot = dossier.circuit.opening.as_ref().and_then(|opening| opening.slot.as_ref());
+        let Some(slot) = slot else {
+            return;
+        };
+        let rank = self.rank(endpoint);
+        let is_mine = slot.holder == self.me;
+        let is_going = is_mine && rank.is_none() && self.electorate.leaders().next().is_some();
+        let is_idle = is_mine && !self.has_small(now, dossier, &self.me) && {
+            let next = self.next_holder(now, endpoint, dossier);
+            self.has_small(now, dossier, &next)
+        };
+        let is_lost = !self.electorate.is_live(&slot.holder);
+        let lost_at =
+            is_lost.then(|| self.electorate.lost_since(&slot.holder).unwrap_or(slot.known_at));
+        let is_due =
+            rank.is_some_and(|rank| dossier.circuit.is_slot_due(now, rank, lost_at, self.awake()));
+        if is_going || is_idle || is_due {
+            self.hand_on(now, endpoint);
+        }
+    }
+
+    /// Gives the slot to who is next.
+    fn hand_on(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
+        };
+        let holder = self.next_holder(now, endpoint, dossier);
+        if let Some(dossier) = self.dossiers.get_mut(endpoint) {
+            dossier.circuit.lend(now, &self.me, holder);
+        }
+    }
+
+    /// Who gets the slot next: in rank order from the last holder, the first that has small
+    /// requests; nobody has: this node itself.
+    fn next_holder(&self, now: Duration, endpoint: &EndpointKey, dossier: &Dossier) -> NodeId {
+        let ranking = steward::ranking(endpoint, self.electorate.leaders());
+        let slot = dossier.circuit.opening.as_ref().and_then(|opening| opening.slot.as_ref());
+        let last = slot.and_then(|slot| ranking.iter().position(|id| **id == slot.holder));
+        let start = last.map_or(0, |last| last + 1);
+        let mut turns = ranking.iter().cycle().skip(start).take(ranking.len());
+        let next = turns.find(|id| self.has_small(now, dossier, id));
+        next.map_or_else(|| self.me.clone(), |id| (*id).clone())
+    }
+
+    /// Whether the member has small requests to send, as far as is known here.
+    fn has_small(&self, now: Duration, dossier: &Dossier, id: &NodeId) -> bool {
+        if *id == self.me {
+            return dossier.own.window().has_small;
+        }
+        self.windows(now, dossier).any(|(other, window, _)| other == id && window.has_small)
+    }
+
+    /// Tells this node's breaker whether it holds the slot. While this node only observes, or no
+    /// majority is live, it does not: others may have taken the slot over.
+    pub(super) fn lend(&mut self, now: Duration, endpoint: &EndpointKey, may_lead: bool) {
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        let held = circuit.held(now, &self.me).filter(|_| may_lead);
+        let fence = held.map(|(fence, _)| fence);
+        if fence == circuit.lent {
+            return;
+        }
+        circuit.lent = fence;
+        let endpoint = endpoint.clone();
+        match held {
+            Some((fence, successes)) => {
+                self.pending.push(Decision::Lend { endpoint, fence, successes });
+            }
+            // A closing says it all.
+            None if circuit.opening.is_none() => {}
+            None => self.pending.push(Decision::Recall { endpoint }),
+        }
+    }
+
+    /// Reports how the probe of a [`Decision::Probe`] went. While this node only observes, or no
+    /// majority is live, an answer does not count: the probe is from before the pause.
+    pub fn probed(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        fence: (u64, u32),
+        result: ProbeResult,
+    ) {
+        let result = if self.is_current(now) { result } else { ProbeResult::Inconclusive };
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
+        announce(&mut self.pending, endpoint, circuit.closed(), change);
+        if change == Change::Passed {
+            self.hand_on(now, endpoint);
+        }
+    }
+
+    /// Reports what the canaries of a [`Decision::Lend`] met. A word about a hold of the slot that
+    /// has been overtaken changes nothing, nor does one while this node only observes.
+    pub fn canaried(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        fence: CanaryFence,
+        word: CanaryWord,
+    ) {
+        let is_current = self.is_current(now);
+        let Some(dossier) = self.dossiers.get_mut(endpoint).filter(|_| is_current) else {
+            return;
+        };
+        let circuit = &mut dossier.circuit;
+        let (change, is_idle) = circuit.end_canary(now, (&self.me, endpoint), fence, word);
+        announce(&mut self.pending, endpoint, circuit.closed(), change);
+        if is_idle {
+            self.hand_on(now, endpoint);
+        }
+    }
+
+    /// Whether this node may lead at `now`.
+    fn is_current(&self, now: Duration) -> bool {
+        now >= self.observing_until && !self.has_slept(now) && self.electorate.has_quorum()
+    }
+
+    /// From when on turns are counted: before, nobody could lead, and all ranks would be past their
+    /// turns at once.
+    fn awake(&self) -> Duration {
+        self.observing_until.max(self.electorate.majority_since().unwrap_or_default())
+    }
+}

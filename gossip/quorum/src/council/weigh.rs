@@ -1,0 +1,272 @@
+//! What each vote and each window weighs on this node: one answer for the count and for the view.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::council::{Council, Denominator};
+use crate::dossier::{Dossier, Told, Word};
+use crate::statement::{Basis, EndpointKey, NodeId, Vote, VoteState, Window};
+use crate::tally::{Ballot, Tally, has_witnesses, is_valid, tally};
+use crate::view::Weight;
+
+/// An electorate of observers is never smaller than this: one node's word is no majority.
+const OBSERVERS_MIN: usize = 2;
+
+/// A vote with what it weighs here.
+pub(crate) struct Weighed<'a> {
+    pub(crate) voter: &'a NodeId,
+    pub(crate) vote: Cow<'a, Vote>,
+    /// Since when it was cast, on this node's clock.
+    pub(crate) since: Duration,
+    pub(crate) weight: Weight,
+}
+
+impl Weighed<'_> {
+    /// Whether it is a ballot: the tally says itself what is void, and what a seconded one needs.
+    pub(crate) fn is_ballot(&self) -> bool {
+        match self.weight {
+            Weight::Counts | Weight::IncidentClosed | Weight::NoWitness => true,
+            Weight::Withdrawn
+            | Weight::Lapsed
+            | Weight::VoterLost
+            | Weight::Abstains
+            | Weight::Shadow
+            | Weight::Suspect
+            | Weight::Muted
+            | Weight::Flapping
+            | Weight::NotObserver => false,
+        }
+    }
+}
+
+impl Council {
+    /// All votes known on an endpoint, this node's own first.
+    pub(crate) fn weighed<'a>(&'a self, now: Duration, dossier: &'a Dossier) -> Vec<Weighed<'a>> {
+        let electorate = self.denominator(now, dossier);
+        let has_witnesses = has_witnesses(electorate, self.witnesses(now, dossier));
+        let closed = dossier.circuit.closed();
+        let judge = |weight: Weight, id: &NodeId, vote: &Vote| match weight {
+            Weight::Counts if !is_valid(vote.incident, closed) => Weight::IncidentClosed,
+            Weight::Counts if !self.may_vote(now, dossier, id, vote) => Weight::NotObserver,
+            Weight::Counts if vote.basis == Basis::Seconded && !has_witnesses => Weight::NoWitness,
+            weight => weight,
+        };
+        let mine = self.my_vote(now, dossier).map(|vote| {
+            let weight = match by_state(vote.state) {
+                Weight::Counts if dossier.own.changes.is_flapping(now) => Weight::Flapping,
+                weight => weight,
+            };
+            let weight = judge(weight, &self.me, &vote);
+            let since = now.saturating_sub(vote.age);
+            Weighed { voter: &self.me, vote: Cow::Owned(vote), since, weight }
+        });
+        let theirs = dossier.words.iter().filter_map(|(voter, word)| {
+            let told = word.vote.as_ref()?;
+            let weight = judge(self.weight_of(now, voter, word, told), voter, &told.what);
+            let since = told.at.saturating_sub(told.what.age);
+            Some(Weighed { voter, vote: Cow::Borrowed(&told.what), since, weight })
+        });
+        mine.into_iter().chain(theirs).collect()
+    }
+
+    /// This node's vote as it would be stated at `now`.
+    pub(crate) fn my_vote(&self, now: Duration, dossier: &Dossier) -> Option<Vote> {
+        let standing = match (dossier.own.is_shadow, self.is_suspect()) {
+            (true, _) => VoteState::Shadow,
+            (false, true) => VoteState::Abstains,
+            (false, false) => VoteState::Stands,
+        };
+        dossier.circuit.vote_at(now, standing)
+    }
+
+    /// What another member's vote weighs by its voter alone.
+    fn weight_of(&self, now: Duration, id: &NodeId, word: &Word, told: &Told<Vote>) -> Weight {
+        match by_state(told.what.state) {
+            Weight::Counts if !self.is_present(id, word, told.at) => Weight::VoterLost,
+            Weight::Counts if !self.stands_by(now, id, told.at) => Weight::Lapsed,
+            Weight::Counts if self.muted.contains(id) => Weight::Muted,
+            Weight::Counts if self.suspects(id) => Weight::Suspect,
+            Weight::Counts if word.changes.is_flapping(now) => Weight::Flapping,
+            weight => weight,
+        }
+    }
+
+    /// Whether what was first heard at `at` is the word of a member that is alive in the same life,
+    /// or has raised its pulse since it came back or this node slept.
+    pub(crate) fn is_present(&self, id: &NodeId, word: &Word, at: Duration) -> bool {
+        let Some(voice) = self.voices.get(id) else {
+            return false;
+        };
+        let is_same_life = self.electorate.generation(id) == Some(word.generation)
+            && voice.generation == word.generation;
+        is_same_life && self.electorate.vouches_for(id, voice.stood_at(at))
+    }
+
+    /// Whether the member has raised its pulse of late.
+    fn stands_by(&self, now: Duration, id: &NodeId, at: Duration) -> bool {
+        let stood_at = self.voices.get(id).map_or(at, |voice| voice.stood_at(at));
+        now < stood_at.saturating_add(self.rule.vote_ttl)
+    }
+
+    /// Whether this node suspects the member.
+    pub(crate) fn suspects(&self, id: &NodeId) -> bool {
+        self.voices.get(id).is_some_and(|voice| voice.is_suspect)
+    }
+
+    /// The windows of other members that stand at `now`, each with when it was heard.
+    pub(crate) fn windows<'a>(
+        &'a self,
+        now: Duration,
+        dossier: &'a Dossier,
+    ) -> impl Iterator<Item = (&'a NodeId, &'a Window, Duration)> {
+        let lapse = self.window_lapse();
+        dossier.words.iter().filter_map(move |(id, word)| {
+            let told = word.window.as_ref()?;
+            let is_due = now < told.at.saturating_add(lapse) && self.is_present(id, word, told.at);
+            is_due.then_some((id, &told.what, told.at))
+        })
+    }
+
+    /// The windows that are evidence: those of members that are neither suspect nor muted.
+    pub(crate) fn evidence<'a>(
+        &'a self,
+        now: Duration,
+        dossier: &'a Dossier,
+    ) -> impl Iterator<Item = (&'a NodeId, &'a Window, Duration)> {
+        self.windows(now, dossier)
+            .filter(|(id, _, _)| !self.muted.contains(id) && !self.suspects(id))
+    }
+
+    /// The other members whose first-hand vote stands, counted or not for its incident.
+    pub(crate) fn accusers<'a>(
+        &'a self,
+        now: Duration,
+        dossier: &'a Dossier,
+    ) -> impl Iterator<Item = (&'a NodeId, VoteState)> {
+        dossier.words.iter().filter_map(move |(id, word)| {
+            let told = word.vote.as_ref()?;
+            let is_standing = told.what.basis == Basis::FirstHand
+                && told.what.state != VoteState::Withdrawn
+                && self.is_present(id, word, told.at)
+                && self.stands_by(now, id, told.at);
+            is_standing.then_some((id, told.what.state))
+        })
+    }
+
+    /// How many live members saw bad evidence themselves.
+    pub(crate) fn witnesses(&self, now: Duration, dossier: &Dossier) -> usize {
+        let saw_myself = !self.is_suspect()
+            && (dossier.circuit.standing_basis() == Some(Basis::FirstHand)
+                || dossier.own.window().is_bad());
+        let is_sound = |id: &&NodeId| !self.muted.contains(*id) && !self.suspects(id);
+        let voters = self
+            .accusers(now, dossier)
+            .filter(|(_, state)| *state == VoteState::Stands)
+            .map(|(id, _)| id)
+            .filter(is_sound);
+        let seers =
+            self.evidence(now, dossier).filter(|(_, window, _)| window.is_bad()).map(|(id, ..)| id);
+        let mut witnesses: Vec<&NodeId> = voters.chain(seers).collect();
+        witnesses.sort_unstable();
+        witnesses.dedup();
+        witnesses.len() + usize::from(saw_myself)
+    }
+
+    /// Of how many members the majority of an endpoint is taken. Of observers, who is lost counts:
+    /// nobody knows what it sees, so that a minority cannot shrink itself into a majority.
+    pub(crate) fn denominator(&self, now: Duration, dossier: &Dossier) -> usize {
+        let size = self.electorate.size();
+        match self.rule.of {
+            Denominator::Members => size,
+            Denominator::Observers => {
+                let observes = |id: &&NodeId| self.observes(now, dossier, id);
+                let observers = self.electorate.live().filter(observes).count();
+                let unseen = size.saturating_sub(self.electorate.live_count());
+                (observers + unseen).max(OBSERVERS_MIN)
+            }
+        }
+    }
+
+    /// Whether a vote of this member may count by who is asked.
+    fn may_vote(&self, now: Duration, dossier: &Dossier, id: &NodeId, vote: &Vote) -> bool {
+        match self.rule.of {
+            Denominator::Members => true,
+            Denominator::Observers => {
+                vote.basis == Basis::FirstHand || self.observes(now, dossier, id)
+            }
+        }
+    }
+
+    /// Whether the member has traffic to the endpoint: a window with requests, or a first-hand vote.
+    fn observes(&self, now: Duration, dossier: &Dossier, id: &NodeId) -> bool {
+        if *id == self.me {
+            let has_vote = dossier.circuit.standing_basis() == Some(Basis::FirstHand);
+            return has_vote || dossier.own.window().requests > 0;
+        }
+        let is_it = |other: &NodeId| other == id;
+        self.windows(now, dossier).any(|(other, window, _)| is_it(other) && window.requests > 0)
+            || self.accusers(now, dossier).any(|(other, _)| is_it(other))
+    }
+
+    /// Counts the votes of an endpoint.
+    pub fn count(&self, now: Duration, endpoint: &EndpointKey) -> Tally {
+        match self.dossiers.get(endpoint) {
+            Some(dossier) => self.count_of(now, dossier, &self.weighed(now, dossier)),
+            None => tally(self.electorate.size(), 0, 0, []),
+        }
+    }
+
+    pub(crate) fn count_of(
+        &self,
+        now: Duration,
+        dossier: &Dossier,
+        votes: &[Weighed<'_>],
+    ) -> Tally {
+        let ballots = votes.iter().filter(|weighed| weighed.is_ballot()).map(|weighed| Ballot {
+            voter: weighed.voter,
+            incident: weighed.vote.incident,
+            basis: weighed.vote.basis,
+        });
+        let (closed, electorate) = (dossier.circuit.closed(), self.denominator(now, dossier));
+        let witnesses = self.witnesses(now, dossier);
+        let holders = self.holders(now, dossier);
+        Tally { holders, ..tally(electorate, closed, witnesses, ballots) }
+    }
+
+    /// How many live members have the endpoint out by their own word.
+    pub(crate) fn holders(&self, now: Duration, dossier: &Dossier) -> usize {
+        let closed = dossier.circuit.closed();
+        let holds = |(id, word): &(&NodeId, &Word)| {
+            word.holds(closed).is_some_and(|told| {
+                self.is_present(id, word, told.at) && self.stands_by(now, id, told.at)
+            })
+        };
+        let others = dossier.words.iter().filter(holds).count();
+        others + usize::from(dossier.circuit.opening.is_some())
+    }
+
+    /// The largest incident for which another live member's valid vote stands; 0 without any.
+    pub(crate) fn largest_standing(&self, now: Duration, endpoint: &EndpointKey) -> u64 {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return 0;
+        };
+        let closed = dossier.circuit.closed();
+        self.weighed(now, dossier)
+            .iter()
+            .filter(|weighed| *weighed.voter != self.me && weighed.is_ballot())
+            .map(|weighed| weighed.vote.incident)
+            .filter(|incident| is_valid(*incident, closed))
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// What a vote weighs by its voter's own word.
+fn by_state(state: VoteState) -> Weight {
+    match state {
+        VoteState::Stands => Weight::Counts,
+        VoteState::Withdrawn => Weight::Withdrawn,
+        VoteState::Abstains => Weight::Abstains,
+        VoteState::Shadow => Weight::Shadow,
+    }
+}
