@@ -32,6 +32,7 @@ pub(crate) struct Seat {
     pub(crate) endpoints: Vec<Endpoint>,
     /// How many successes end the canary rung.
     canaries: u32,
+    has_probe: bool,
     sabotage: Option<Sabotage>,
 }
 
@@ -67,7 +68,8 @@ impl Seat {
     pub(crate) fn new(
         council: Council,
         endpoints: Vec<(EndpointKey, Breaker)>,
-        (canaries, sabotage): (u32, Option<Sabotage>),
+        (canaries, has_probe): (u32, bool),
+        sabotage: Option<Sabotage>,
     ) -> Self {
         let endpoints = endpoints
             .into_iter()
@@ -79,7 +81,7 @@ impl Seat {
                 small_at: None,
             })
             .collect();
-        Self { council, endpoints, canaries, sabotage }
+        Self { council, endpoints, canaries, has_probe, sabotage }
     }
 
     /// One round: hear, state, decide, apply; what is to be published is [`Seat::statements`].
@@ -187,14 +189,20 @@ impl Seat {
         }
     }
 
-    /// Probes what is half-open by this node's own breaker and what nobody tries.
+    /// Probes what is half-open and what no client tries: by this node's own breaker, or because it
+    /// holds the fleet's slot, for else a slot that nobody has small requests for goes round for ever.
     fn recover_locally(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        if !self.has_probe {
+            return;
+        }
         let base = crate::rules::time(crate::rules::COOL_DOWN);
+        let turn = crate::rules::time(crate::rules::TURN);
         for (index, endpoint) in self.endpoints.iter_mut().enumerate() {
             let pause = match endpoint.breaker.rung() {
                 Some(Rung::Probe) => PROBE_PAUSE,
-                Some(Rung::Canary) if endpoint.lent.is_none() => base,
-                Some(Rung::Canary | Rung::Ramp) | None => continue,
+                Some(Rung::Canary) if endpoint.lent.is_some() => base.min(turn / 2),
+                Some(Rung::Canary) => base,
+                Some(Rung::Ramp) | None => continue,
             };
             let view = endpoint.breaker.view(now);
             let is_due = !view.held

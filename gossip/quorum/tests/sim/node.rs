@@ -94,10 +94,10 @@ impl Node {
             let seed = plan.seed ^ (index as u64) << 32 ^ (endpoint as u64) << 48;
             endpoints.push((key.clone(), Breaker::new(rules::breaker(&plan.knobs), seed)));
         }
-        let canaries = plan.knobs.canaries;
+        let ladder = (plan.knobs.canaries, plan.knobs.has_probe);
         Self {
             id: mould.names[index].clone(),
-            seat: Seat::new(council, endpoints, (canaries, mould.sabotage)),
+            seat: Seat::new(council, endpoints, ladder, mould.sabotage),
             carrier: Carrier::new((index, generation), &mould.names, mould.sabotage),
             clock,
             life: Life::Running,

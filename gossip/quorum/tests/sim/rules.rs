@@ -34,7 +34,7 @@ pub(crate) const COOL_DOWN: Ms = 1_500;
 /// How long a lazy opening lasts.
 pub(crate) const LAZY: Ms = 5_000;
 /// The longest a holder of the canary slot may be idle.
-pub(crate) const TURN: Ms = 1_500;
+pub(crate) const TURN: Ms = 2_500;
 /// The longest ramp.
 const RAMP: Ms = 1_500;
 

@@ -34,10 +34,14 @@ impl Plan {
         let small = [100, 500, 900][chance.below(3) as usize];
         let length = 12_000 + chance.below(14_000);
         let mut plan = Self { seed, pools, rates, small, knobs, length, faults: Vec::new() };
+        if !knobs.has_probe {
+            plan.feed();
+        }
         plan.ail(&mut chance);
         match chance.below(20) {
             0..=3 => {}
-            4 => plan.starve(),
+            4 if knobs.has_probe => plan.starve(),
+            4 => {}
             5..=6 => plan.spoil(&mut chance),
             7..=9 => plan.corrupt(&mut chance),
             _ => plan.storm(&mut chance),
@@ -66,6 +70,14 @@ impl Plan {
             // One slow moment is a case of its own.
             let is_moment = matches!(what, What::Slow { .. }) && chance.happens(500);
             self.add(chance, if is_moment { 500 } else { 20_000 }, what);
+        }
+    }
+
+    /// Enough small requests everywhere, since nothing else ends an opening where nobody probes.
+    fn feed(&mut self) {
+        self.small = 900;
+        for rate in &mut self.rates {
+            *rate = (*rate).max(150);
         }
     }
 
