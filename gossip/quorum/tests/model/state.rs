@@ -17,20 +17,15 @@ pub(crate) const NODES: usize = 3;
 /// One tick; more than a second would be taken for a pause.
 const TICK: Duration = Duration::from_millis(900);
 
-/// A member that was not heard of for so many ticks is taken for lost.
-const LOST_AFTER: u64 = 3;
-
-/// A probe or canary that is not answered within so many ticks never is.
-const ANSWERED_WITHIN: u64 = 1;
-
 /// Once all have heard all for so many ticks, views agree.
 const AGREED_AFTER: u64 = 3;
 
 /// What a node told the others.
 #[derive(Clone, Debug)]
 struct Record {
-    tick: u64,
     generation: u64,
+    /// Grows with whatever is told anew.
+    version: u64,
     pulse: u64,
     heard: Vec<Heard>,
 }
@@ -60,25 +55,31 @@ pub(crate) struct State {
     pub(crate) nodes: [Node; NODES],
     pub(crate) trips_left: u32,
     pub(crate) crashes_left: u32,
+    faults_left: u32,
     canaries: u32,
+    /// Whether the last node and the others do not hear each other, and know it.
+    is_parted: bool,
     /// For how many ticks every node has had the newest record of every other.
     agreed: u64,
 }
 
-/// Something that can happen.
+/// Something that departs from a tick in which everything arrives at once and every trial passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    Tick,
-    /// The newest record (0) or the one before (1) arrives.
-    Deliver {
-        from: usize,
-        to: usize,
-        which: usize,
-    },
+pub(crate) enum Twist {
+    /// A breaker opens on its node's own traffic.
     Trip(usize),
-    Probed(usize, bool),
-    Canaried(usize, bool),
+    /// The node's process is replaced by a new one.
     Crash(usize),
+    /// Nothing of one node's reaches another.
+    Withhold { from: usize, to: usize },
+    /// Only what one node told before its newest record reaches another.
+    Outdated { from: usize, to: usize },
+    /// One node neither hears nor is heard.
+    Isolate(usize),
+    /// The trial that the node has under way fails.
+    Fail(usize),
+    /// The trial that the node has under way is answered a tick later, or never.
+    Delay(usize),
 }
 
 /// A promise that was broken.
@@ -90,6 +91,10 @@ pub(crate) struct Shape {
     pub(crate) canaries: u32,
     pub(crate) trips: u32,
     pub(crate) crashes: u32,
+    /// How many other twists there are.
+    pub(crate) faults: u32,
+    /// Whether the last node is cut off from the others.
+    pub(crate) is_parted: bool,
 }
 
 fn key() -> EndpointKey {
@@ -136,7 +141,7 @@ fn council(node: usize, canaries: u32, now: Duration) -> Council {
 
 impl Node {
     fn new(index: usize, generation: u64, canaries: u32, now: Duration) -> Self {
-        let none = Rc::new(Record { tick: 0, generation, pulse: 0, heard: Vec::new() });
+        let none = Rc::new(Record { generation, version: 1, pulse: 0, heard: Vec::new() });
         Self {
             council: council(index, canaries, now),
             generation,
@@ -178,123 +183,164 @@ impl Node {
 
 impl State {
     /// Three nodes that know each other, past their observing; two breakers have just opened.
-    pub(crate) fn start(shape: Shape) -> Self {
+    pub(crate) fn start(shape: Shape) -> Result<Self, Broken> {
         let nodes = [0, 1, 2].map(|index| Node::new(index, 1, shape.canaries, Duration::ZERO));
         let mut state = Self {
             tick: 0,
             nodes,
             trips_left: 0,
             crashes_left: 0,
+            faults_left: 0,
             canaries: shape.canaries,
+            is_parted: false,
             agreed: 0,
         };
         for _ in 0..6 {
-            state.run_fairly();
+            state.pass(&[])?;
         }
         (state.trips_left, state.crashes_left) = (shape.trips, shape.crashes);
-        state
+        state.faults_left = shape.faults;
+        state.is_parted = shape.is_parted;
+        Ok(state)
     }
 
     fn now(&self) -> Duration {
         TICK * self.tick as u32
     }
 
-    /// What can happen.
-    pub(crate) fn actions(&self) -> Vec<Action> {
-        let mut actions = vec![Action::Tick];
-        for to in 0..NODES {
-            for from in (0..NODES).filter(|from| *from != to) {
-                for which in 0..2 {
-                    if self.is_newer(from, to, which) {
-                        actions.push(Action::Deliver { from, to, which });
-                    }
-                }
-            }
-            let node = &self.nodes[to];
-            if self.trips_left > 0 && node.opened.is_none() && !node.is_out {
-                actions.push(Action::Trip(to));
-            }
-            if node.probe.is_some() {
-                actions.extend([Action::Probed(to, true), Action::Probed(to, false)]);
-            }
-            if node.slot.is_some() {
-                actions.extend([Action::Canaried(to, true), Action::Canaried(to, false)]);
+    /// All that may depart in the next tick, as far as there is something to depart from.
+    pub(crate) fn twists(&self) -> Vec<Twist> {
+        let mut twists = Vec::new();
+        for node in 0..NODES {
+            let here = &self.nodes[node];
+            if self.trips_left > 0 && here.opened.is_none() && !here.is_out {
+                twists.push(Twist::Trip(node));
             }
             if self.crashes_left > 0 {
-                actions.push(Action::Crash(to));
+                twists.push(Twist::Crash(node));
+            }
+            if self.faults_left == 0 {
+                continue;
+            }
+            if here.probe.is_some() || here.slot.is_some() {
+                twists.extend([Twist::Fail(node), Twist::Delay(node)]);
+            }
+            twists.push(Twist::Isolate(node));
+            for from in (0..NODES).filter(|from| *from != node) {
+                twists.push(Twist::Withhold { from, to: node });
+                if self.nodes[from].told[0].version != self.nodes[from].told[1].version {
+                    twists.push(Twist::Outdated { from, to: node });
+                }
             }
         }
-        actions
+        twists
+    }
+
+    /// Whether the twist may be added to what is chosen already; takes it from what is left.
+    pub(crate) fn spend(&mut self, twist: Twist) -> bool {
+        let left = match twist {
+            Twist::Trip(_) => &mut self.trips_left,
+            Twist::Crash(_) => &mut self.crashes_left,
+            Twist::Withhold { .. }
+            | Twist::Outdated { .. }
+            | Twist::Isolate(_)
+            | Twist::Fail(_)
+            | Twist::Delay(_) => &mut self.faults_left,
+        };
+        let is_possible = *left > 0;
+        *left = left.saturating_sub(1);
+        is_possible
+    }
+
+    /// One tick with these twists: trips and crashes, what arrives, trials, and what follows.
+    pub(crate) fn pass(&mut self, twists: &[Twist]) -> Result<(), Broken> {
+        self.tick += 1;
+        for twist in twists {
+            match *twist {
+                Twist::Trip(node) => self.nodes[node].opened = Some(self.now()),
+                Twist::Crash(node) => self.replace(node),
+                Twist::Withhold { .. }
+                | Twist::Outdated { .. }
+                | Twist::Isolate(_)
+                | Twist::Fail(_)
+                | Twist::Delay(_) => {}
+            }
+        }
+        for node in 0..NODES {
+            self.round(node)?;
+        }
+        // News goes out at once, and what answers it comes within the tick too.
+        let mut have_all = true;
+        for _ in 0..2 {
+            have_all &= self.deliver(twists)?;
+        }
+        self.agreed = if have_all { self.agreed + 1 } else { 0 };
+        for node in 0..NODES {
+            self.try_endpoint(node, twists)?;
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, node: usize) {
+        let generation = self.nodes[node].generation + 1;
+        let mut fresh = Node::new(node, generation, self.canaries, self.now());
+        // What it had told last may still be on its way.
+        fresh.told[1] = Rc::clone(&self.nodes[node].told[0]);
+        self.nodes[node] = fresh;
+        self.agreed = 0;
+    }
+
+    /// Lets records arrive. Returns whether everyone has everything.
+    fn deliver(&mut self, twists: &[Twist]) -> Result<bool, Broken> {
+        let mut have_all = true;
+        for to in 0..NODES {
+            for from in (0..NODES).filter(|from| *from != to) {
+                let is_lost = twists.iter().any(|twist| {
+                    *twist == Twist::Withhold { from, to }
+                        || *twist == Twist::Isolate(from)
+                        || *twist == Twist::Isolate(to)
+                });
+                let is_outdated = twists.contains(&Twist::Outdated { from, to });
+                have_all &= !is_lost && !is_outdated;
+                let which = usize::from(is_outdated);
+                if !is_lost && self.is_newer(from, to, which) {
+                    self.nodes[to].known[from] = Some(Rc::clone(&self.nodes[from].told[which]));
+                    self.round(to)?;
+                }
+            }
+        }
+        Ok(have_all)
+    }
+
+    /// Lets the endpoint answer what a node has under way since an earlier tick.
+    fn try_endpoint(&mut self, node: usize, twists: &[Twist]) -> Result<(), Broken> {
+        if twists.contains(&Twist::Delay(node)) {
+            return Ok(());
+        }
+        let (now, tick) = (self.now(), self.tick);
+        let has_passed = !twists.contains(&Twist::Fail(node));
+        let here = &mut self.nodes[node];
+        if let Some((fence, _)) = here.probe.take_if(|(_, sent)| *sent < tick) {
+            let result = if has_passed { ProbeResult::Passed } else { ProbeResult::Failed };
+            here.council.probed(now, &key(), fence, result);
+        } else if let Some((fence, successes)) = here.slot {
+            let counted = successes + 1;
+            here.slot = has_passed.then_some((fence, counted));
+            let word = if has_passed { CanaryWord::Counted(counted) } else { CanaryWord::Failed };
+            here.council.canaried(now, &key(), fence, word);
+        } else {
+            return Ok(());
+        }
+        self.round(node)
     }
 
     /// Whether a record is newer than what `to` has of `from`.
     fn is_newer(&self, from: usize, to: usize, which: usize) -> bool {
-        let order = |record: &Record| (record.generation, record.tick, record.pulse);
+        let order = |record: &Record| (record.generation, record.version);
         let told = &self.nodes[from].told[which];
         let known = self.nodes[to].known[from].as_ref();
-        told.tick > 0 && known.is_none_or(|known| order(known) < order(told))
-    }
-
-    /// Lets something happen.
-    pub(crate) fn act(&mut self, action: Action) -> Result<(), Broken> {
-        match action {
-            Action::Tick => self.pass(),
-            Action::Deliver { from, to, which } => {
-                self.nodes[to].known[from] = Some(Rc::clone(&self.nodes[from].told[which]));
-                self.round(to)
-            }
-            Action::Trip(node) => {
-                self.trips_left -= 1;
-                self.nodes[node].opened = Some(self.now());
-                self.round(node)
-            }
-            Action::Probed(node, has_passed) => {
-                let now = self.now();
-                let result = if has_passed { ProbeResult::Passed } else { ProbeResult::Failed };
-                if let Some((fence, _)) = self.nodes[node].probe.take() {
-                    self.nodes[node].council.probed(now, &key(), fence, result);
-                }
-                self.round(node)
-            }
-            Action::Canaried(node, has_passed) => {
-                let now = self.now();
-                if let Some((fence, successes)) = self.nodes[node].slot {
-                    let counted = successes + 1;
-                    self.nodes[node].slot = has_passed.then_some((fence, counted));
-                    let word =
-                        if has_passed { CanaryWord::Counted(counted) } else { CanaryWord::Failed };
-                    self.nodes[node].council.canaried(now, &key(), fence, word);
-                }
-                self.round(node)
-            }
-            Action::Crash(node) => {
-                self.crashes_left -= 1;
-                let generation = self.nodes[node].generation + 1;
-                let canaries = self.canaries;
-                let mut fresh = Node::new(node, generation, canaries, self.now());
-                // What it had told may still be on its way.
-                fresh.told.clone_from(&self.nodes[node].told);
-                self.nodes[node] = fresh;
-                self.agreed = 0;
-                self.round(node)
-            }
-        }
-    }
-
-    fn pass(&mut self) -> Result<(), Broken> {
-        let have_all =
-            (0..NODES).all(|to| (0..NODES).all(|from| from == to || !self.is_newer(from, to, 0)));
-        self.agreed = if have_all { self.agreed + 1 } else { 0 };
-        self.tick += 1;
-        for node in 0..NODES {
-            let probe = &mut self.nodes[node].probe;
-            let tick = self.tick;
-            probe.take_if(|(_, sent)| tick > *sent + ANSWERED_WITHIN);
-            let last = Rc::clone(&self.nodes[node].told[0]);
-            self.nodes[node].told[1] = last;
-            self.round(node)?;
-        }
-        Ok(())
+        let is_cut = self.is_parted && (from == 2 || to == 2);
+        !is_cut && known.is_none_or(|known| order(known) < order(told))
     }
 
     /// One round of a node, as the gateway does it.
@@ -314,17 +360,14 @@ impl State {
         node.council.state(now, &key(), Local { opening, ..Local::default() });
         let decisions = node.council.step(now);
         self.apply(index, decisions)?;
-        let (tick, node) = (self.tick, &mut self.nodes[index]);
-        let said = node.council.statements(now);
-        let (pulse, heard) = match said {
-            None => (node.told[0].pulse, node.told[0].heard.clone()),
-            Some(said) => {
-                let heard = said.stated.into_iter();
-                let heard = heard.map(|one| Heard { seq: one.seq, statement: one.statement });
-                (said.pulse, heard.collect())
-            }
-        };
-        node.told[0] = Rc::new(Record { tick, generation: node.generation, pulse, heard });
+        let node = &mut self.nodes[index];
+        if let Some(said) = node.council.statements(now) {
+            let heard = said.stated.into_iter();
+            let heard = heard.map(|one| Heard { seq: one.seq, statement: one.statement });
+            let (generation, version) = (node.generation, node.told[0].version + 1);
+            let record = Record { generation, version, pulse: said.pulse, heard: heard.collect() };
+            node.told[1] = std::mem::replace(&mut node.told[0], Rc::new(record));
+        }
         Ok(())
     }
 
@@ -337,7 +380,7 @@ impl State {
                     id: id(from),
                     generation: record.generation,
                     address: String::new(),
-                    is_live: self.tick < record.tick + LOST_AFTER,
+                    is_live: !self.is_parted || from != 2 && to != 2,
                     card: Some(Card {
                         version: String::new(),
                         config_hash: String::new(),
@@ -403,31 +446,12 @@ impl State {
         Ok(())
     }
 
-    /// One tick in which everything arrives and every trial passes.
-    fn run_fairly(&mut self) -> Option<Broken> {
-        for _ in 0..2 {
-            for action in self.actions() {
-                let is_fair = match action {
-                    Action::Deliver { which, .. } => which == 0,
-                    Action::Probed(_, has_passed) | Action::Canaried(_, has_passed) => has_passed,
-                    Action::Tick | Action::Trip(_) | Action::Crash(_) => false,
-                };
-                if is_fair && let Err(broken) = self.act(action) {
-                    return Some(broken);
-                }
-            }
-        }
-        self.act(Action::Tick).err()
-    }
-
     /// Whether the endpoint is in again everywhere within `ticks` of calm.
     pub(crate) fn comes_back(&self, ticks: u32) -> Result<(), Broken> {
         let mut state = self.clone();
-        (state.trips_left, state.crashes_left) = (0, 0);
+        state.is_parted = false;
         for _ in 0..ticks {
-            if let Some(broken) = state.run_fairly() {
-                return Err(broken);
-            }
+            state.pass(&[])?;
             if state.nodes.iter().all(|node| !node.is_out && node.opened.is_none()) {
                 return Ok(());
             }
