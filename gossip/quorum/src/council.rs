@@ -115,12 +115,13 @@ impl Council {
         for member in newest.values() {
             self.listen(now, member, &mut told);
         }
-        let peers = self.electorate.peers();
+        // Who has just started does not know yet whether the one it hears is the only other.
+        let is_alone = self.electorate.peers() <= 1 && now >= self.observing_until;
         for endpoint in told {
             let Some(dossier) = self.dossiers.get_mut(&endpoint) else {
                 continue;
             };
-            let changes = dossier.absorb(now, peers);
+            let changes = dossier.absorb(now, is_alone);
             let closed = dossier.circuit.closed();
             for change in changes {
                 announce(&mut self.pending, &endpoint, closed, change);

@@ -103,12 +103,12 @@ impl Dossier {
         is_new
     }
 
-    /// Takes into the circuit what is believable of all that was told, `peers` being the number of
-    /// other members. Returns what changed.
-    pub(crate) fn absorb(&mut self, now: Duration, peers: usize) -> Vec<Change> {
+    /// Takes into the circuit what is believable of all that was told, `is_alone` if there is only
+    /// one who could tell. Returns what changed.
+    pub(crate) fn absorb(&mut self, now: Duration, is_alone: bool) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
-            let ceiling = self.circuit.believe(self.supported(peers));
+            let ceiling = self.circuit.believe(self.supported(is_alone));
             let mut is_done = true;
             for word in self.words.values_mut() {
                 if let Some(vote) = word.vote.as_mut().filter(|vote| vote.waits(ceiling)) {
@@ -136,10 +136,10 @@ impl Dossier {
     }
 
     /// The largest incident that two members vouch for, or the only other one.
-    fn supported(&self, peers: usize) -> u64 {
+    fn supported(&self, is_alone: bool) -> u64 {
         let mut claims: Vec<u64> = self.words.values().map(Word::incident).collect();
         claims.sort_unstable_by(|one, other| other.cmp(one));
-        let enough = if peers <= 1 { 0 } else { 1 };
+        let enough = if is_alone { 0 } else { 1 };
         claims.get(enough).copied().unwrap_or(0)
     }
 
@@ -157,12 +157,15 @@ impl Dossier {
     }
 
     /// Whether this node has so good a reason to trust the endpoint that the others' evidence does
-    /// not convince it: a success within the window, while its own share of faults is below the one
+    /// not convince it: a success within the window (or not longer ago than that by `lapse`, since
+    /// the faults of the others are told as late as that), while its own share of faults is below the one
     /// that convicts, at most one fault came since that success, and no slow evidence less than
     /// `dedup` before it (a fast answer must not hide a slow one).
-    pub(crate) fn has_fresh_success(&self, now: Duration) -> bool {
+    pub(crate) fn has_fresh_success(&self, now: Duration, lapse: Duration) -> bool {
         let window = self.window_at(now);
-        let Some(success) = window.last_success else {
+        let limit = self.conviction.window.saturating_add(lapse);
+        let success = self.own.succeeded_at.map(|at| now.saturating_sub(at));
+        let Some(success) = success.filter(|success| *success <= limit) else {
             return false;
         };
         let is_failing = window.faults_milli > 0
@@ -303,7 +306,7 @@ impl Sight {
             let more = window.faults_milli.saturating_sub(self.window.faults_milli);
             self.streak_milli = self.streak_milli.saturating_add(more);
         }
-        self.succeeded_at = succeeded_at;
+        self.succeeded_at = self.succeeded_at.max(succeeded_at);
         self.is_open = opening.is_some();
         self.is_shadow = *is_shadow;
         self.window = window.clone();

@@ -12,16 +12,24 @@
     reason = "a test may stop loudly"
 )]
 
+#[path = "fleet/canary.rs"]
+mod canary;
 #[path = "fleet/carrier.rs"]
 mod carrier;
 #[path = "fleet/chance.rs"]
 mod chance;
+#[path = "fleet/committee.rs"]
+mod committee;
 #[path = "fleet/ledger.rs"]
 mod ledger;
 #[path = "fleet/majority.rs"]
 mod majority;
+#[path = "fleet/many.rs"]
+mod many;
 #[path = "fleet/membership.rs"]
 mod membership;
+#[path = "fleet/minority.rs"]
+mod minority;
 #[path = "fleet/node.rs"]
 mod node;
 #[path = "fleet/orders.rs"]
@@ -30,7 +38,11 @@ mod orders;
 mod recovery;
 #[path = "fleet/schedules.rs"]
 mod schedules;
+#[path = "fleet/seconding.rs"]
+mod seconding;
 #[path = "fleet/sets.rs"]
 mod sets;
+#[path = "fleet/traffic.rs"]
+mod traffic;
 #[path = "fleet/world.rs"]
 mod world;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::council::weigh::Weighed;
-use crate::council::{Council, Decision, Denominator, announce};
+use crate::council::{Council, Decision, announce};
 use crate::statement::{EndpointKey, Stage};
 use crate::steward;
 use crate::tally::{Tally, is_valid, quorum_of};
@@ -41,26 +41,14 @@ impl Council {
         if count.is_open() {
             let since = valid_since(&votes, closed);
             let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
-            let first = since.first().copied().unwrap_or(now);
-            self.open(now, endpoint, (first, decided), count);
+            self.open(now, endpoint, decided, count);
         } else if count.holders >= quorum_of(self.electorate.size()) {
             self.join(endpoint, count);
         }
     }
 
-    /// Opens by the votes, the first of which was cast at `first` and the deciding one at `decided`.
-    fn open(
-        &mut self,
-        now: Duration,
-        endpoint: &EndpointKey,
-        (first, decided): (Duration, Duration),
-        count: Tally,
-    ) {
-        let is_early = now < first.saturating_add(self.rule.interval.saturating_mul(2));
-        if self.rule.of == Denominator::Observers && is_early {
-            // Who has traffic is known only once the windows have arrived.
-            return;
-        }
+    /// Opens by the votes, the deciding one of which was cast at `decided`.
+    fn open(&mut self, now: Duration, endpoint: &EndpointKey, decided: Duration, count: Tally) {
         let Leave::Granted { is_warden } = self.leave(now, endpoint) else {
             return;
         };
@@ -75,7 +63,8 @@ impl Council {
         };
         let circuit = &mut dossier.circuit;
         let opening = circuit.open(endpoint, decided, &count);
-        if leads && is_abandoned {
+        if is_abandoned {
+            // Whoever opens takes it up: all by the same step, which no word has to bring.
             circuit.take_up(now, (&self.me, endpoint));
         } else if leads && circuit.is_unled() {
             let remaining = opening.due.saturating_sub(now);

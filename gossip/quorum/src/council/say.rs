@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::council::Council;
+use crate::council::{Council, Denominator};
 use crate::dossier::Dossier;
 use crate::statement::{EndpointKey, NodeId, Override, Said, Statement, Step, VoteState, Window};
 use crate::steward;
@@ -105,7 +105,11 @@ impl Council {
                 let soon = now.saturating_add(self.rule.interval.saturating_mul(2));
                 own.has_small && dossier.circuit.canaries() > 0 && soon >= opening.due
             }
-            None => own.requests > 0 && self.is_suspected(now, dossier),
+            // Where only observers count, who sees nothing has to say so.
+            None => {
+                let has_say = own.requests > 0 || self.rule.of == Denominator::Observers;
+                has_say && self.is_suspected(now, dossier)
+            }
         }
     }
 

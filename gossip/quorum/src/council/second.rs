@@ -20,7 +20,9 @@ impl Council {
         if dossier.circuit.opening.is_some() || basis == Some(Basis::FirstHand) {
             return;
         }
-        let verdict = self.pool(now, dossier).filter(|_| !dossier.has_fresh_success(now));
+        let verdict = self
+            .pool(now, dossier)
+            .filter(|_| !dossier.has_fresh_success(now, self.window_lapse()));
         let others = match verdict {
             Some(_) => self.largest_standing(now, endpoint),
             None => 0,

@@ -172,15 +172,19 @@ impl Council {
         witnesses.len() + usize::from(saw_myself)
     }
 
-    /// Of how many members the majority of an endpoint is taken. Of observers, who is lost counts:
-    /// nobody knows what it sees, so that a minority cannot shrink itself into a majority.
+    /// Of how many members the majority of an endpoint is taken. Of observers, who is lost counts,
+    /// and who has not said that it has no traffic: nobody knows what it sees, so that a minority
+    /// cannot shrink itself into a majority, nor in the time before its loss is found out.
     pub(crate) fn denominator(&self, now: Duration, dossier: &Dossier) -> usize {
         let size = self.electorate.size();
         match self.rule.of {
             Denominator::Members => size,
             Denominator::Observers => {
-                let observes = |id: &&NodeId| self.observes(now, dossier, id);
-                let observers = self.electorate.live().filter(observes).count();
+                let may_observe = |id: &&NodeId| {
+                    **id != self.me && !self.is_idle(now, dossier, id)
+                        || self.observes(now, dossier, id)
+                };
+                let observers = self.electorate.live().filter(may_observe).count();
                 let unseen = size.saturating_sub(self.electorate.live_count());
                 (observers + unseen).max(OBSERVERS_MIN)
             }
@@ -206,6 +210,11 @@ impl Council {
         let is_it = |other: &NodeId| other == id;
         self.windows(now, dossier).any(|(other, window, _)| is_it(other) && window.requests > 0)
             || self.accusers(now, dossier).any(|(other, _)| is_it(other))
+    }
+
+    /// Whether another member has said that it has no traffic to the endpoint.
+    fn is_idle(&self, now: Duration, dossier: &Dossier, id: &NodeId) -> bool {
+        self.windows(now, dossier).any(|(other, window, _)| other == id && window.requests == 0)
     }
 
     /// Counts the votes of an endpoint.

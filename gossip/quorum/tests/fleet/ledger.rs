@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use quorum::Forced;
+use quorum::{CanaryFence, Forced};
 
 /// For how long a vote may go on counting after its breaker closed or its voter died: until it
 /// lapses, and a little for the way.
@@ -22,6 +22,10 @@ pub(crate) enum Event {
     Forced(Forced),
     /// A probe was sent.
     Probe { fence: (u64, u32) },
+    /// The canary slot was lent to the node.
+    Lent { fence: CanaryFence, successes: u32 },
+    /// The slot was taken back.
+    Recalled,
 }
 
 /// A probe as the endpoint saw it.
@@ -42,7 +46,11 @@ struct Grievance {
 pub(crate) struct Ledger {
     pub(crate) events: Vec<(Duration, usize, Event)>,
     pub(crate) flights: Vec<Flight>,
+    /// When which node sent a canary.
+    pub(crate) canaries: Vec<(Duration, usize)>,
     grievances: Vec<Grievance>,
+    /// Who has seconded, in the same way.
+    seconds: Vec<Grievance>,
     /// Who has the endpoint out by the fleet's verdict, in the same way.
     holds: Vec<Grievance>,
 }
@@ -65,7 +73,22 @@ impl Ledger {
 
     /// How many different nodes may honestly have a vote standing at `at`.
     pub(crate) fn voters(&self, at: Duration) -> usize {
-        count(&self.grievances, at)
+        count(self.grievances.iter().chain(&self.seconds), at)
+    }
+
+    /// How many different nodes may honestly have a first-hand vote standing at `at`.
+    pub(crate) fn aggrieved(&self, at: Duration) -> Vec<usize> {
+        nodes(self.grievances.iter(), at)
+    }
+
+    /// Notes whether a seconded vote of `node` stands.
+    pub(crate) fn second(&mut self, at: Duration, node: usize, stands: bool) {
+        let is_known = |second: &Grievance| second.node == node && second.to.is_none();
+        match (self.seconds.iter().any(is_known), stands) {
+            (false, true) => self.seconds.push(Grievance { node, to: None }),
+            (true, false) => end(&mut self.seconds, at, node),
+            (true, true) | (false, false) => {}
+        }
     }
 
     /// Notes that `node` has the endpoint out by the fleet's verdict.
@@ -80,7 +103,7 @@ impl Ledger {
 
     /// How many different nodes may honestly be known to have the endpoint out at `at`.
     pub(crate) fn holders(&self, at: Duration) -> usize {
-        count(&self.holds, at)
+        count(self.holds.iter(), at)
     }
 
     /// How many probes are in flight at `at`.
@@ -99,7 +122,11 @@ impl Ledger {
             .iter()
             .filter_map(|(_, _, event)| match event {
                 Event::Probe { fence } => Some(*fence),
-                Event::Opened { .. } | Event::Closed { .. } | Event::Forced(_) => None,
+                Event::Opened { .. }
+                | Event::Closed { .. }
+                | Event::Forced(_)
+                | Event::Lent { .. }
+                | Event::Recalled => None,
             })
             .collect()
     }
@@ -123,11 +150,15 @@ fn end(grievances: &mut [Grievance], at: Duration, node: usize) {
 }
 
 /// How many different nodes have a grievance that others may know of at `at`.
-fn count(grievances: &[Grievance], at: Duration) -> usize {
+fn count<'a>(grievances: impl Iterator<Item = &'a Grievance>, at: Duration) -> usize {
+    nodes(grievances, at).len()
+}
+
+fn nodes<'a>(grievances: impl Iterator<Item = &'a Grievance>, at: Duration) -> Vec<usize> {
     let is_known = |grievance: &&Grievance| grievance.to.is_none_or(|to| at <= to + VOTE_OUTLIVES);
     let mut nodes: Vec<usize> =
-        grievances.iter().filter(is_known).map(|grievance| grievance.node).collect();
+        grievances.filter(is_known).map(|grievance| grievance.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    nodes.len()
+    nodes
 }

@@ -5,10 +5,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use quorum::{Council, Decision, Evidence, Local, LocalOpening, NodeId, ProbeResult};
+use quorum::{
+    Basis, Council, Decision, Evidence, Local, LocalOpening, NodeId, ProbeResult, VoteState,
+};
 
 use super::carrier::Carrier;
 use super::ledger::{Event, Flight};
+use super::traffic::{self, Traffic};
 use super::world::World;
 
 /// Whether a node's process is there.
@@ -36,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) council: Council,
     pub(crate) carrier: Carrier,
     pub(crate) life: Life,
+    /// Whether its breaker is only a shadow.
+    pub(crate) is_shadow: bool,
     /// Since when its breaker has been open on its own traffic.
     pub(crate) opened: Option<Duration>,
     /// Whether the fleet has the endpoint out, by the decisions that fell here.
@@ -49,6 +54,7 @@ pub(crate) struct Node {
     /// How long its traffic has met a sick endpoint.
     ailing_for: Duration,
     probe: Option<Probe>,
+    pub(crate) traffic: Traffic,
     pushed: u64,
 }
 
@@ -65,6 +71,7 @@ impl Node {
             generation: 1,
             council,
             life: Life::Running,
+            is_shadow: false,
             opened: None,
             is_out: false,
             slept_at: Duration::ZERO,
@@ -72,6 +79,7 @@ impl Node {
             origin,
             ailing_for: Duration::ZERO,
             probe: None,
+            traffic: Traffic::default(),
             pushed: 0,
         }
     }
@@ -111,16 +119,32 @@ pub(crate) fn turn(world: &mut World, index: usize) {
         reason: "faults".to_owned(),
         evidence: Evidence::default(),
     });
-    node.council.state(clock, &key, Local { opening, ..Local::default() });
+    let window = node.traffic.window(now);
+    node.council.state(clock, &key, Local { opening, window, is_shadow: node.is_shadow });
     if !reports_first {
         report(world, index);
     }
     for decision in world.nodes[index].council.step(clock) {
         act(world, index, decision);
     }
-    let is_out = world.view(index).is_open;
+    second(world, index);
+    let is_out = world.nodes[index].council.is_open(&key);
     assert_eq!(world.nodes[index].is_out, is_out, "decisions tell all of gw-{index}");
     publish(world, index);
+}
+
+/// Notes whether this node's seconded vote stands.
+fn second(world: &mut World, index: usize) {
+    if world.nodes.iter().all(|node| node.traffic.is_empty()) {
+        return;
+    }
+    let id = &world.nodes[index].id;
+    let stands = world.view(index).votes.iter().any(|vote| {
+        let is_seconded =
+            vote.vote.basis == Basis::Seconded && vote.vote.state == VoteState::Stands;
+        vote.voter == *id && is_seconded
+    });
+    world.ledger.second(world.now, index, stands);
 }
 
 /// What traffic does to the breaker: it trips on a sick endpoint, and comes back by itself from a
@@ -164,11 +188,13 @@ fn report(world: &mut World, index: usize) {
     {
         node.council.probed(clock, &key, probe.fence, result);
     }
+    traffic::report(world, index);
 }
 
 fn act(world: &mut World, index: usize, decision: Decision) {
     let now = world.now;
     let is_observing = now < world.nodes[index].woke_at + world.rule.observe;
+    traffic::follow(world, index, &decision);
     match decision {
         Decision::Opened { opening, tally, electorate, .. } => {
             let quorum = world.electorate / 2 + 1;
@@ -178,6 +204,8 @@ fn act(world: &mut World, index: usize, decision: Decision) {
             if tally.is_open() {
                 assert!(tally.counted > electorate / 2, "gw-{index} flips without a majority");
                 assert!(voters >= quorum, "gw-{index} flips with {voters} true voters of {quorum}");
+                let witnesses = world.true_witnesses();
+                assert!(witnesses >= 2, "gw-{index} flips with {witnesses} true witnesses");
             } else {
                 assert!(tally.holders > electorate / 2, "gw-{index} joins without a majority");
                 assert!(holders >= quorum, "gw-{index} joins {holders} that have it out");
@@ -191,6 +219,7 @@ fn act(world: &mut World, index: usize, decision: Decision) {
             world.ledger.take_in(now, index);
             world.nodes[index].is_out = false;
             world.nodes[index].opened = None;
+            world.nodes[index].traffic.forget();
         }
         Decision::Probe { fence, .. } => {
             assert!(!is_observing, "gw-{index} probes while it observes");

@@ -236,6 +236,92 @@ fn no_lie_about_an_incident_number_voids_the_votes_of_the_others() {
     assert_eq!((tally.counted, tally.void), (3, 1));
 }
 
+/// What `members` say when each states one vote, for the incident given.
+fn claims(members: &[(u64, u64)]) -> Vec<Member> {
+    let voted = |incident| vec![Heard { seq: 1, statement: vote(incident, true) }];
+    members.iter().map(|(index, incident)| member(*index, 1, voted(*incident))).collect()
+}
+
+#[test]
+fn a_fresh_node_does_not_let_one_huge_number_void_all_others() {
+    // Whatever comes first, the lie or the truth, and whoever is met first.
+    for told in [[(4, 1 << 39), (1, 7), (2, 7)], [(1, 7), (2, 7), (4, 1 << 39)]] {
+        let mut council = council();
+        for count in 1..=3 {
+            council.hear(START, &claims(&told[..count]));
+        }
+        council.hear(START, &claims(&told));
+        let tally = council.count(START, &key());
+        assert_eq!((tally.counted, tally.void), (2, 1));
+    }
+}
+
+#[test]
+fn a_number_far_above_is_believed_when_a_second_member_supports_it() {
+    let mut council = council();
+    council.hear(START, &claims(&[(1, 5_000), (3, 1)]));
+    assert_eq!(council.count(START, &key()).incident, 1, "one alone is not believed");
+    council.hear(START, &claims(&[(1, 5_000), (2, 5_000), (3, 1)]));
+    let tally = council.count(START, &key());
+    assert_eq!((tally.counted, tally.incident, tally.void), (2, 5_000, 1));
+}
+
+#[test]
+fn a_number_far_above_is_believed_of_the_only_other_member() {
+    let mut council = council();
+    let mut now = START;
+    for _ in 0..40 {
+        council.hear(now, &claims(&[(1, 5_000)]));
+        council.step(now);
+        now += Duration::from_millis(100);
+    }
+    let tally = council.count(now, &key());
+    assert_eq!((tally.counted, tally.incident), (1, 5_000));
+}
+
+#[test]
+fn a_step_that_waited_for_support_is_followed_once_it_has_it() {
+    let told = |index| member(index, 1, vec![Heard { seq: 1, statement: step(9_000, 0, 2) }]);
+    let mut council = council();
+    let honest = claims(&[(3, 1)]);
+    council.hear(START, &[honest.clone(), vec![told(1)]].concat());
+    assert_eq!(seen(&council, START).0.step, None);
+    council.hear(START, &[honest, vec![told(1), told(2)]].concat());
+    assert_eq!(seen(&council, START).0.step.unwrap().incident, 9_000);
+}
+
+#[test]
+fn a_liar_that_counts_ahead_does_not_keep_an_honest_vote_from_counting() {
+    let mut council = council();
+    let mut honest = claims(&[(2, 1)]);
+    for (seq, incident) in (1..).zip((100..4_000).step_by(100)) {
+        let lie = Heard { seq, statement: vote(incident, true) };
+        honest.push(member(1, 1, vec![lie]));
+        council.hear(START, &honest);
+        honest.pop();
+    }
+    let opening =
+        LocalOpening { since: START, reason: "faults".to_owned(), evidence: Evidence::default() };
+    council.state(START, &key(), open(&opening));
+    let tally = council.count(START, &key());
+    assert!(tally.counted >= 2, "its own and the honest one: {tally:?}");
+    assert!(tally.incident <= 1_024, "{tally:?}");
+}
+
+#[test]
+fn what_is_not_in_a_set_with_a_greater_pulse_was_taken_back() {
+    let mut council = council();
+    let voted = vec![Heard { seq: 1, statement: vote(1, true) }];
+    let told = |pulse, heard: &[Heard]| Member { pulse, ..member(1, 1, heard.to_vec()) };
+    council.hear(START, &[told(1, &voted)]);
+    council.hear(START, &[told(1, &[])]);
+    assert_eq!(council.count(START, &key()).counted, 1, "a part of a set says nothing");
+    council.hear(START, &[told(2, &[])]);
+    assert_eq!(council.count(START, &key()).counted, 0);
+    council.hear(START, &[told(1, &voted)]);
+    assert_eq!(council.count(START, &key()).counted, 0, "what is old does not come back");
+}
+
 #[test]
 fn statements_about_endpoints_that_are_not_enrolled_are_not_taken_in() {
     let mut council = council();

@@ -146,6 +146,20 @@ impl World {
         self.reload();
     }
 
+    /// How long a holder of the canary slot may be idle.
+    pub(crate) fn turn(&self) -> Duration {
+        match self.recovery.way {
+            Way::Ladder { turn, .. } => turn,
+            Way::Lazy { .. } => Duration::MAX,
+        }
+    }
+
+    /// Sets by which way the endpoint comes back.
+    pub(crate) fn come_back_by(&mut self, way: Way) {
+        self.recovery.way = way;
+        self.reload();
+    }
+
     /// Tells all nodes anew how the endpoint comes back.
     pub(crate) fn reload(&mut self) {
         let enrolment = self.enrolment();
@@ -323,6 +337,15 @@ impl World {
         let node = &mut self.nodes[index];
         let now = node.clock(self.now);
         assert!(node.council.order(now, &key, (forced, remaining), "by hand"));
+    }
+
+    /// How many nodes have truly seen the endpoint fail.
+    pub(crate) fn true_witnesses(&self) -> usize {
+        let aggrieved = self.ledger.aggrieved(self.now);
+        let saw = |index: &usize| {
+            aggrieved.contains(index) || self.nodes[*index].traffic.is_witness(self.now)
+        };
+        (0..self.nodes.len()).filter(saw).count()
     }
 
     /// What a node knows of the endpoint.
