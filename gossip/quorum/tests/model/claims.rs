@@ -3,6 +3,10 @@
 use crate::search::search;
 use crate::state::Shape;
 
+/// Nothing goes wrong.
+const CALM: Shape =
+    Shape { canaries: 0, trips: 0, crashes: 0, faults: 0, is_parted: false, is_planted: false };
+
 /// Searches and prints what was visited.
 fn holds(what: &str, shape: Shape, ticks: u64) {
     let begun = std::time::Instant::now();
@@ -20,16 +24,32 @@ fn holds(what: &str, shape: Shape, ticks: u64) {
 }
 
 #[test]
-fn no_order_of_records_lets_a_minority_open() {
-    let number = |name: &str, usual: u32| {
-        std::env::var(name).map_or(usual, |text| text.parse().unwrap())
-    };
-    let shape = Shape {
-        canaries: number("CANARIES", 0),
-        trips: number("TRIPS", 2),
-        crashes: number("CRASHES", 0),
-        faults: number("FAULTS", 1),
-        is_parted: false,
-    };
-    holds("trips", shape, u64::from(number("TICKS", 6)));
+fn no_two_lost_records_break_a_promise() {
+    let shape = Shape { trips: 2, faults: 2, ..CALM };
+    holds("two trips, two faults, six ticks", shape, 6);
+}
+
+#[test]
+fn a_long_way_back_with_canaries_breaks_no_promise() {
+    let shape = Shape { canaries: 2, trips: 2, faults: 1, ..CALM };
+    holds("two trips, one fault, canaries, ten ticks", shape, 10);
+}
+
+#[test]
+fn a_process_replaced_at_any_moment_breaks_no_promise() {
+    let shape = Shape { canaries: 1, trips: 2, crashes: 1, faults: 1, ..CALM };
+    holds("two trips, one crash, one fault, five ticks", shape, 5);
+}
+
+#[test]
+fn a_node_cut_off_breaks_no_promise() {
+    let shape = Shape { canaries: 1, trips: 3, crashes: 1, faults: 1, is_parted: true, ..CALM };
+    holds("three trips, one crash, one fault, one node cut off, five ticks", shape, 5);
+}
+
+#[test]
+fn a_vote_handed_on_as_another_members_is_caught() {
+    let shape = Shape { trips: 2, is_planted: true, ..CALM };
+    let broken = search(shape, 3).err();
+    assert!(broken.is_some_and(|what| what.contains("opens with 1 votes")));
 }

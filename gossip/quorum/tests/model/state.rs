@@ -17,8 +17,8 @@ pub(crate) const NODES: usize = 3;
 /// One tick; more than a second would be taken for a pause.
 const TICK: Duration = Duration::from_millis(900);
 
-/// Once all have heard all for so many ticks, views agree.
-const AGREED_AFTER: u64 = 3;
+/// Once all have heard all for so many ticks, views agree: each rank has had its turn meanwhile.
+const AGREED_AFTER: u64 = 6;
 
 /// What a node told the others.
 #[derive(Clone, Debug)]
@@ -59,6 +59,7 @@ pub(crate) struct State {
     canaries: u32,
     /// Whether the last node and the others do not hear each other, and know it.
     is_parted: bool,
+    is_planted: bool,
     /// For how many ticks every node has had the newest record of every other.
     agreed: u64,
 }
@@ -95,6 +96,8 @@ pub(crate) struct Shape {
     pub(crate) faults: u32,
     /// Whether the last node is cut off from the others.
     pub(crate) is_parted: bool,
+    /// Whether votes are handed on as those of another member as well, to see that it is caught.
+    pub(crate) is_planted: bool,
 }
 
 fn key() -> EndpointKey {
@@ -193,6 +196,7 @@ impl State {
             faults_left: 0,
             canaries: shape.canaries,
             is_parted: false,
+            is_planted: false,
             agreed: 0,
         };
         for _ in 0..6 {
@@ -200,7 +204,7 @@ impl State {
         }
         (state.trips_left, state.crashes_left) = (shape.trips, shape.crashes);
         state.faults_left = shape.faults;
-        state.is_parted = shape.is_parted;
+        (state.is_parted, state.is_planted) = (shape.is_parted, shape.is_planted);
         Ok(state)
     }
 
@@ -388,10 +392,15 @@ impl State {
                         is_suspect: false,
                     }),
                     pulse: record.pulse,
-                    heard: record.heard.clone(),
+                    heard: if self.is_planted { self.all_words(to) } else { record.heard.clone() },
                 })
             })
             .collect()
+    }
+
+    /// The words of all whom the node knows, as if each had said them all.
+    fn all_words(&self, to: usize) -> Vec<Heard> {
+        self.nodes[to].known.iter().flatten().flat_map(|record| record.heard.clone()).collect()
     }
 
     fn apply(&mut self, index: usize, decisions: Vec<Decision>) -> Result<(), Broken> {
