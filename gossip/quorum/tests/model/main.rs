@@ -8,7 +8,6 @@
 //! and bring a web server.
 
 #![expect(
-    clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stderr,
