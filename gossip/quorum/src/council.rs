@@ -45,6 +45,8 @@ pub struct Council {
     /// The endpoints of which something was said that may still change: all others cost nothing.
     stirred: BTreeSet<EndpointKey>,
     pub(crate) voices: BTreeMap<NodeId, Voice>,
+    /// The endpoints of which something was told that needs a second member's support.
+    doubted: BTreeSet<EndpointKey>,
     observing_until: Duration,
     last_step: Duration,
     /// Whose votes and windows do not count here, by an operator's word.
@@ -65,6 +67,7 @@ impl Council {
             pools: BTreeMap::new(),
             stirred: BTreeSet::new(),
             voices: BTreeMap::new(),
+            doubted: BTreeSet::new(),
             observing_until: now.saturating_add(rule.observe),
             last_step: now,
             muted: BTreeSet::new(),
@@ -89,6 +92,7 @@ impl Council {
             }
             None => {
                 self.dossiers.insert(endpoint, Dossier::new(enrolment.clone()));
+                self.voices.values_mut().for_each(Voice::listen_anew);
             }
         }
         *self.pools.entry(enrolment.pool).or_default() += 1;
@@ -111,7 +115,7 @@ impl Council {
         self.wake(now);
         self.electorate.observe(now, members);
         let newest = newest(&self.me, members);
-        let mut told: BTreeSet<EndpointKey> = BTreeSet::new();
+        let mut told = std::mem::take(&mut self.doubted);
         for member in newest.values() {
             self.listen(now, member, &mut told);
         }
@@ -126,6 +130,9 @@ impl Council {
             for change in changes {
                 announce(&mut self.pending, &endpoint, closed, change);
             }
+            if dossier.has_doubts {
+                self.doubted.insert(endpoint.clone());
+            }
             self.stirred.insert(endpoint);
         }
         let electorate = &self.electorate;
@@ -133,6 +140,14 @@ impl Council {
         let gone: Vec<NodeId> = self.voices.keys().filter(|id| !is_known(id)).cloned().collect();
         for id in gone {
             self.silence(&id);
+        }
+        self.trust();
+    }
+
+    /// Brings up to date from when on each member's word counts.
+    fn trust(&mut self) {
+        for (id, voice) in &mut self.voices {
+            voice.trusted_from = self.electorate.trusts(id, voice.generation);
         }
     }
 
@@ -142,18 +157,20 @@ impl Council {
         if !voice.begin(member.generation) {
             return;
         }
-        for heard in &member.heard {
+        let has_risen = voice.beat(now, member.pulse);
+        let news = if voice.is_other(&member.heard) { member.heard.as_slice() } else { &[] };
+        for heard in news {
             let endpoint = heard.statement.endpoint();
             let Some(dossier) = self.dossiers.get_mut(endpoint) else {
                 continue;
             };
-            let is_new = voice.speak(&heard.statement)
-                && dossier.take(now, (&member.id, member.generation), heard);
-            if is_new || dossier.has_doubts() {
+            let by = (&member.id, member.generation);
+            let is_known = dossier.knows(by, heard);
+            if !is_known && voice.speak(&heard.statement) && dossier.take(now, by, heard) {
                 told.insert(endpoint.clone());
             }
         }
-        if !voice.beat(now, member.pulse) {
+        if !has_risen {
             return;
         }
         // Whoever knows the pulse knows all that stands: what is not in the set was taken back.
@@ -294,6 +311,7 @@ impl Council {
         if self.has_slept(now) {
             self.observing_until = now.saturating_add(self.rule.observe);
             self.electorate.wake(now, self.observing_until);
+            self.trust();
         }
     }
 

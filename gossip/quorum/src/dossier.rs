@@ -30,6 +30,8 @@ pub(crate) struct Dossier {
     pub(crate) own: Sight,
     /// What an order made of it when last looked at.
     pub(crate) forced: Forced,
+    /// Whether something told waits until a second member supports it.
+    pub(crate) has_doubts: bool,
 }
 
 /// What one member said of the endpoint.
@@ -82,7 +84,14 @@ impl Dossier {
             words: BTreeMap::new(),
             own: Sight::default(),
             forced: Forced::Auto,
+            has_doubts: false,
         }
+    }
+
+    /// Whether `id` has said as much before.
+    pub(crate) fn knows(&self, (id, generation): (&NodeId, u64), heard: &Heard) -> bool {
+        let word = self.words.get(id).filter(|word| word.generation == generation);
+        word.is_some_and(|word| word.knows(heard))
     }
 
     /// Keeps what `id` says. Returns whether it was not known yet.
@@ -122,17 +131,10 @@ impl Dossier {
                 }
             }
             if is_done {
+                self.has_doubts = self.words.values().any(Word::waits);
                 return changes;
             }
         }
-    }
-
-    /// Whether something told waits until a second member supports it.
-    pub(crate) fn has_doubts(&self) -> bool {
-        self.words.values().any(|word| {
-            word.vote.as_ref().is_some_and(|vote| !vote.is_taken)
-                || word.step.as_ref().is_some_and(|step| !step.is_taken)
-        })
     }
 
     /// The largest incident that two members vouch for, or the only other one.
@@ -199,16 +201,10 @@ impl Dossier {
 
 impl Word {
     fn take(&mut self, now: Duration, heard: &Heard) -> bool {
-        let kind = match heard.statement {
-            Statement::Vote(..) => Kind::Vote,
-            Statement::Step(..) => Kind::Step,
-            Statement::Override(..) => Kind::Override,
-            Statement::Window(..) => Kind::Window,
-        };
-        if self.seqs.get(&kind).is_some_and(|known| *known >= heard.seq) {
+        if self.knows(heard) {
             return false;
         }
-        self.seqs.insert(kind, heard.seq);
+        self.seqs.insert(Kind::of(&heard.statement), heard.seq);
         match &heard.statement {
             Statement::Vote(_, vote) => {
                 let before = self.vote.as_ref().map(|told| told.what.state);
@@ -224,6 +220,11 @@ impl Word {
         true
     }
 
+    fn knows(&self, heard: &Heard) -> bool {
+        let known = self.seqs.get(&Kind::of(&heard.statement));
+        known.is_some_and(|known| *known >= heard.seq)
+    }
+
     /// Drops what the member no longer states.
     pub(crate) fn drop(&mut self, kind: Kind) {
         match kind {
@@ -232,6 +233,12 @@ impl Word {
             Kind::Window => self.window = None,
             Kind::Override => {}
         }
+    }
+
+    /// Whether something in it is not taken in yet.
+    fn waits(&self) -> bool {
+        self.vote.as_ref().is_some_and(|told| !told.is_taken)
+            || self.step.as_ref().is_some_and(|told| !told.is_taken)
     }
 
     /// The largest incident that the member speaks of.

@@ -263,15 +263,18 @@ impl Electorate {
         self.seats.get(id).is_some_and(|seat| seat.lost_since.is_none())
     }
 
-    /// Whether a vote that was last heard at `heard_at` is the word of a live member. What comes
-    /// together with a member's return does not count until it is renewed: when a partition heals,
-    /// others pass on the last heartbeats of who died meanwhile, with the last votes.
-    pub fn vouches_for(&self, id: &NodeId, heard_at: Duration) -> bool {
-        self.seats.get(id).is_some_and(|seat| {
-            let never_lost = seat.back_at.is_zero();
-            let is_trusted = heard_at >= self.trusted_from;
-            seat.lost_since.is_none() && is_trusted && (never_lost || heard_at > seat.back_at)
-        })
+    /// From when on the word of a member is that of a live one; `None` if it is lost, or has another
+    /// `generation`. What comes together with a member's return does not count until it is stood by
+    /// anew: when a partition heals, others pass on the last heartbeats of who died meanwhile, with
+    /// the last votes.
+    pub fn trusts(&self, id: &NodeId, generation: u64) -> Option<Duration> {
+        let is_it = |seat: &&Seat| seat.lost_since.is_none() && seat.generation == generation;
+        let seat = self.seats.get(id).filter(is_it)?;
+        let after_return = match seat.back_at {
+            Duration::ZERO => Duration::ZERO,
+            at => at.saturating_add(Duration::from_nanos(1)),
+        };
+        Some(after_return.max(self.trusted_from))
     }
 
     /// The generation under which a member is known.

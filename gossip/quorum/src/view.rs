@@ -189,7 +189,7 @@ impl Council {
     }
 
     fn votes(&self, now: Duration, dossier: &Dossier) -> Vec<VoteView> {
-        let weighed = self.weighed(now, dossier).into_iter();
+        let weighed = self.ballot_box(now, dossier).votes.into_iter();
         let view = |Weighed { voter, vote, since, weight }| VoteView {
             voter: voter.clone(),
             vote: vote.into_owned(),

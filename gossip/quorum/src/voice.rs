@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, VoteState};
+use crate::steward::{fnv, stir};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
 /// largest fleet that gossip is sized for.
@@ -24,6 +25,17 @@ pub(crate) enum Kind {
     Window,
 }
 
+impl Kind {
+    pub(crate) fn of(statement: &Statement) -> Self {
+        match statement {
+            Statement::Vote(..) => Self::Vote,
+            Statement::Step(..) => Self::Step,
+            Statement::Override(..) => Self::Override,
+            Statement::Window(..) => Self::Window,
+        }
+    }
+}
+
 type Key = (EndpointKey, Kind);
 
 /// What one member says of itself, in its greatest generation.
@@ -33,6 +45,12 @@ pub(crate) struct Voice {
     /// Its pulse, and when it was first seen to have risen so far.
     pulse: u64,
     pulse_at: Option<Duration>,
+    /// From when on its word counts; `None`: not at all.
+    pub(crate) trusted_from: Option<Duration>,
+    /// Tells the set last taken in from any other.
+    fingerprint: u64,
+    /// Whether nothing else than that set is kept.
+    is_kept: bool,
     /// Whether this node suspects it.
     pub(crate) is_suspect: bool,
     /// What it has spoken of.
@@ -59,6 +77,27 @@ impl Voice {
         has_risen
     }
 
+    /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at rest
+    /// says the same for hours.
+    pub(crate) fn is_other(&mut self, heard: &[Heard]) -> bool {
+        let print = |heard: &Heard| {
+            let kind = Kind::of(&heard.statement) as u64;
+            let endpoint = fnv(heard.statement.endpoint().as_str().bytes());
+            stir(heard.seq ^ endpoint.rotate_left(32) ^ kind.rotate_right(8))
+        };
+        let first = heard.len() as u64;
+        let fingerprint = heard.iter().map(print).fold(first, u64::wrapping_add);
+        let is_other = fingerprint != self.fingerprint;
+        self.fingerprint = fingerprint;
+        self.is_kept &= !is_other;
+        is_other
+    }
+
+    /// Lets the next set be taken in even if it is the same: there is more to be taken from it.
+    pub(crate) fn listen_anew(&mut self) {
+        self.fingerprint = 0;
+    }
+
     /// When the member last stood by what it had stated by `seen_at`.
     pub(crate) fn stood_at(&self, seen_at: Duration) -> Duration {
         self.pulse_at.map_or(seen_at, |at| at.max(seen_at))
@@ -76,6 +115,10 @@ impl Voice {
 
     /// Keeps only what is in a whole set that came with a risen pulse. Returns what is gone.
     pub(crate) fn keep(&mut self, heard: &[Heard]) -> Vec<Key> {
+        if self.is_kept {
+            return Vec::new();
+        }
+        self.is_kept = true;
         let stated: BTreeSet<Key> = heard.iter().map(|heard| key(&heard.statement)).collect();
         let gone: Vec<Key> = self.spoken.difference(&stated).cloned().collect();
         for key in &gone {
@@ -178,13 +221,7 @@ impl Speech {
 }
 
 fn key(statement: &Statement) -> Key {
-    let kind = match statement {
-        Statement::Vote(..) => Kind::Vote,
-        Statement::Step(..) => Kind::Step,
-        Statement::Override(..) => Kind::Override,
-        Statement::Window(..) => Kind::Window,
-    };
-    (statement.endpoint().clone(), kind)
+    (statement.endpoint().clone(), Kind::of(statement))
 }
 
 /// What a statement says beyond the one before.

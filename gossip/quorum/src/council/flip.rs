@@ -35,11 +35,11 @@ impl Council {
         if dossier.circuit.opening.is_some() || self.electorate.size() < 2 || !is_told {
             return;
         }
-        let votes = self.weighed(now, dossier);
-        let count = self.count_of(now, dossier, &votes);
+        let ballot_box = self.ballot_box(now, dossier);
+        let count = self.count_of(now, dossier, &ballot_box);
         let closed = dossier.circuit.closed();
         if count.is_open() {
-            let since = valid_since(&votes, closed);
+            let since = valid_since(&ballot_box.votes, closed);
             let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
             self.open(now, endpoint, decided, count);
         } else if count.holders >= quorum_of(self.electorate.size()) {

@@ -8,6 +8,7 @@ use crate::dossier::{Dossier, Told, Word};
 use crate::statement::{Basis, EndpointKey, NodeId, Vote, VoteState, Window};
 use crate::tally::{Ballot, Tally, has_witnesses, is_valid, tally};
 use crate::view::Weight;
+use crate::voice::Voice;
 
 /// An electorate of observers is never smaller than this: one node's word is no majority.
 const OBSERVERS_MIN: usize = 2;
@@ -19,6 +20,13 @@ pub(crate) struct Weighed<'a> {
     /// Since when it was cast, on this node's clock.
     pub(crate) since: Duration,
     pub(crate) weight: Weight,
+}
+
+/// All votes on an endpoint, and by what they are counted.
+pub(crate) struct BallotBox<'a> {
+    pub(crate) votes: Vec<Weighed<'a>>,
+    pub(crate) electorate: usize,
+    pub(crate) witnesses: usize,
 }
 
 impl Weighed<'_> {
@@ -41,9 +49,10 @@ impl Weighed<'_> {
 
 impl Council {
     /// All votes known on an endpoint, this node's own first.
-    pub(crate) fn weighed<'a>(&'a self, now: Duration, dossier: &'a Dossier) -> Vec<Weighed<'a>> {
+    pub(crate) fn ballot_box<'a>(&'a self, now: Duration, dossier: &'a Dossier) -> BallotBox<'a> {
         let electorate = self.denominator(now, dossier);
-        let has_witnesses = has_witnesses(electorate, self.witnesses(now, dossier));
+        let witnesses = self.witnesses(now, dossier);
+        let has_witnesses = has_witnesses(electorate, witnesses);
         let closed = dossier.circuit.closed();
         let judge = |weight: Weight, id: &NodeId, vote: &Vote| match weight {
             Weight::Counts if !is_valid(vote.incident, closed) => Weight::IncidentClosed,
@@ -66,7 +75,8 @@ impl Council {
             let since = told.at.saturating_sub(told.what.age);
             Some(Weighed { voter, vote: Cow::Borrowed(&told.what), since, weight })
         });
-        mine.into_iter().chain(theirs).collect()
+        let votes = mine.into_iter().chain(theirs).collect();
+        BallotBox { votes, electorate, witnesses }
     }
 
     /// This node's vote as it would be stated at `now`.
@@ -81,31 +91,34 @@ impl Council {
 
     /// What another member's vote weighs by its voter alone.
     fn weight_of(&self, now: Duration, id: &NodeId, word: &Word, told: &Told<Vote>) -> Weight {
-        match by_state(told.what.state) {
-            Weight::Counts if !self.is_present(id, word, told.at) => Weight::VoterLost,
-            Weight::Counts if !self.stands_by(now, id, told.at) => Weight::Lapsed,
-            Weight::Counts if self.muted.contains(id) => Weight::Muted,
-            Weight::Counts if self.suspects(id) => Weight::Suspect,
-            Weight::Counts if word.changes.is_flapping(now) => Weight::Flapping,
-            weight => weight,
+        let voice = self.voice(id, word, told.at);
+        match (by_state(told.what.state), voice) {
+            (Weight::Counts, None) => Weight::VoterLost,
+            (Weight::Counts, Some(voice)) if !self.stands_by(now, voice, told.at) => Weight::Lapsed,
+            (Weight::Counts, Some(_)) if self.muted.contains(id) => Weight::Muted,
+            (Weight::Counts, Some(voice)) if voice.is_suspect => Weight::Suspect,
+            (Weight::Counts, Some(_)) if word.changes.is_flapping(now) => Weight::Flapping,
+            (weight, _) => weight,
         }
     }
 
-    /// Whether what was first heard at `at` is the word of a member that is alive in the same life,
-    /// or has raised its pulse since it came back or this node slept.
+    /// The voice behind what was first heard at `at`, if it is that of a member that is alive in the
+    /// same life, and that has raised its pulse since it came back or this node slept.
+    fn voice(&self, id: &NodeId, word: &Word, at: Duration) -> Option<&Voice> {
+        self.voices.get(id).filter(|voice| {
+            let is_trusted = |from: Duration| voice.stood_at(at) >= from;
+            voice.generation == word.generation && voice.trusted_from.is_some_and(is_trusted)
+        })
+    }
+
+    /// Whether what was first heard at `at` is the word of a live member.
     pub(crate) fn is_present(&self, id: &NodeId, word: &Word, at: Duration) -> bool {
-        let Some(voice) = self.voices.get(id) else {
-            return false;
-        };
-        let is_same_life = self.electorate.generation(id) == Some(word.generation)
-            && voice.generation == word.generation;
-        is_same_life && self.electorate.vouches_for(id, voice.stood_at(at))
+        self.voice(id, word, at).is_some()
     }
 
     /// Whether the member has raised its pulse of late.
-    fn stands_by(&self, now: Duration, id: &NodeId, at: Duration) -> bool {
-        let stood_at = self.voices.get(id).map_or(at, |voice| voice.stood_at(at));
-        now < stood_at.saturating_add(self.rule.vote_ttl)
+    fn stands_by(&self, now: Duration, voice: &Voice, at: Duration) -> bool {
+        now < voice.stood_at(at).saturating_add(self.rule.vote_ttl)
     }
 
     /// Whether this node suspects the member.
@@ -122,8 +135,8 @@ impl Council {
         let lapse = self.window_lapse();
         dossier.words.iter().filter_map(move |(id, word)| {
             let told = word.window.as_ref()?;
-            let is_due = now < told.at.saturating_add(lapse) && self.is_present(id, word, told.at);
-            is_due.then_some((id, &told.what, told.at))
+            let stands = now < told.at.saturating_add(lapse) && self.is_present(id, word, told.at);
+            stands.then_some((id, &told.what, told.at))
         })
     }
 
@@ -145,11 +158,10 @@ impl Council {
     ) -> impl Iterator<Item = (&'a NodeId, VoteState)> {
         dossier.words.iter().filter_map(move |(id, word)| {
             let told = word.vote.as_ref()?;
-            let is_standing = told.what.basis == Basis::FirstHand
-                && told.what.state != VoteState::Withdrawn
-                && self.is_present(id, word, told.at)
-                && self.stands_by(now, id, told.at);
-            is_standing.then_some((id, told.what.state))
+            let is_cast =
+                told.what.basis == Basis::FirstHand && told.what.state != VoteState::Withdrawn;
+            let voice = self.voice(id, word, told.at).filter(|_| is_cast)?;
+            self.stands_by(now, voice, told.at).then_some((id, told.what.state))
         })
     }
 
@@ -220,7 +232,7 @@ impl Council {
     /// Counts the votes of an endpoint.
     pub fn count(&self, now: Duration, endpoint: &EndpointKey) -> Tally {
         match self.dossiers.get(endpoint) {
-            Some(dossier) => self.count_of(now, dossier, &self.weighed(now, dossier)),
+            Some(dossier) => self.count_of(now, dossier, &self.ballot_box(now, dossier)),
             None => tally(self.electorate.size(), 0, 0, []),
         }
     }
@@ -229,17 +241,17 @@ impl Council {
         &self,
         now: Duration,
         dossier: &Dossier,
-        votes: &[Weighed<'_>],
+        ballot_box: &BallotBox<'_>,
     ) -> Tally {
+        let BallotBox { votes, electorate, witnesses } = ballot_box;
         let ballots = votes.iter().filter(|weighed| weighed.is_ballot()).map(|weighed| Ballot {
             voter: weighed.voter,
             incident: weighed.vote.incident,
             basis: weighed.vote.basis,
         });
-        let (closed, electorate) = (dossier.circuit.closed(), self.denominator(now, dossier));
-        let witnesses = self.witnesses(now, dossier);
+        let closed = dossier.circuit.closed();
         let holders = self.holders(now, dossier);
-        Tally { holders, ..tally(electorate, closed, witnesses, ballots) }
+        Tally { holders, ..tally(*electorate, closed, *witnesses, ballots) }
     }
 
     /// How many live members have the endpoint out by their own word.
@@ -247,7 +259,8 @@ impl Council {
         let closed = dossier.circuit.closed();
         let holds = |(id, word): &(&NodeId, &Word)| {
             word.holds(closed).is_some_and(|told| {
-                self.is_present(id, word, told.at) && self.stands_by(now, id, told.at)
+                let voice = self.voice(id, word, told.at);
+                voice.is_some_and(|voice| self.stands_by(now, voice, told.at))
             })
         };
         let others = dossier.words.iter().filter(holds).count();
@@ -260,7 +273,8 @@ impl Council {
             return 0;
         };
         let closed = dossier.circuit.closed();
-        self.weighed(now, dossier)
+        self.ballot_box(now, dossier)
+            .votes
             .iter()
             .filter(|weighed| *weighed.voter != self.me && weighed.is_ballot())
             .map(|weighed| weighed.vote.incident)
