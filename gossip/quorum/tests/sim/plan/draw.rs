@@ -32,7 +32,7 @@ impl Plan {
             passes_through: chance.happens(700),
         };
         let small = [100, 500, 900][chance.below(3) as usize];
-        let length = 12_000 + chance.below(14_000);
+        let length = 11_000 + chance.below(12_000);
         let mut plan = Self { seed, pools, rates, small, knobs, length, faults: Vec::new() };
         if !knobs.has_probe {
             plan.feed();

@@ -15,6 +15,9 @@ const FANOUT: usize = 3;
 /// The longest way of a packet while all is well.
 const DELAY: Ms = 20;
 
+/// What comes within so short a time is heard in one round.
+const SOON: Ms = 3;
+
 /// A member may be counted out this much sooner than the grace says, since clocks differ.
 const GRACE_SLACK: Ms = 1_000;
 
@@ -84,7 +87,7 @@ impl World {
             self.send(node, from, &all, false);
         }
         if has_news {
-            self.wake(node, 1);
+            self.wake(node, SOON);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::ledger::{Trial, TrialKind};
 use crate::plan::Ms;
 
 /// How often deadlines are looked at; below the second that is taken for a pause.
-const TICK: Ms = 400;
+const TICK: Ms = 700;
 
 impl World {
     /// Lets a node have its round within `delay`.
