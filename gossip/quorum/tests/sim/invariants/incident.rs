@@ -17,9 +17,9 @@ impl Invariant for Incident {
         };
         let (closed, failures) = world.ledger.of(node, endpoint).closed;
         // A later failed trial outranks an older success: then the incident was not over.
-        let is_led_on = world.step_of(node, endpoint).is_some_and(|(known, failed, is_closed)| {
-            !is_closed && (known, failed) > (closed, failures)
-        });
+        let is_led_on = world
+            .step_of(node, endpoint)
+            .is_some_and(|(known, failed, _)| (known, failed) > (closed, failures));
         if incident <= closed && !is_led_on {
             return Err(format!("gw-{node} opens {incident} again, {closed} being closed"));
         }
