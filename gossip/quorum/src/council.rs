@@ -292,6 +292,7 @@ impl Council {
                 self.second(now, endpoint);
             }
             if may_lead {
+                self.yield_to_majority(now, endpoint);
                 self.flip(now, endpoint);
                 self.lead(now, endpoint);
             } else {

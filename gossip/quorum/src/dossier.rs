@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::circuit::{Change, Circuit};
+use crate::circuit::{Change, Circuit, MyVote};
 use crate::conviction::Conviction;
 use crate::council::{Enrolment, Local};
 use crate::statement::{
@@ -32,6 +32,8 @@ pub(crate) struct Dossier {
     pub(crate) forced: Forced,
     /// Whether something told waits until a second member supports it.
     pub(crate) has_doubts: bool,
+    /// Since when this node has it out against a live majority.
+    pub(crate) outvoted_since: Option<Duration>,
 }
 
 /// What one member said of the endpoint.
@@ -69,6 +71,8 @@ pub(crate) struct Sight {
     pub(crate) changes: Changes,
     /// Whether its vote stood when it last stated it.
     had_vote: bool,
+    /// Whether a closing had ended it.
+    was_ended: bool,
     /// Weighted faults since the last success, in thousandths, as far as they could be told apart.
     streak_milli: u32,
     succeeded_at: Option<Duration>,
@@ -85,6 +89,7 @@ impl Dossier {
             own: Sight::default(),
             forced: Forced::Auto,
             has_doubts: false,
+            outvoted_since: None,
         }
     }
 
@@ -101,11 +106,12 @@ impl Dossier {
         (id, generation): (&NodeId, u64),
         heard: &Heard,
     ) -> bool {
+        let closed = self.circuit.closed();
         let word = self.words.entry(id.clone()).or_default();
         if word.generation != generation {
             *word = Word { generation, ..Word::default() };
         }
-        let is_new = word.take(now, heard);
+        let is_new = word.take(now, closed, heard);
         if is_new && let Statement::Override(_, order) = &heard.statement {
             self.circuit.hear_order(now, Duration::ZERO, order);
         }
@@ -200,15 +206,18 @@ impl Dossier {
 }
 
 impl Word {
-    fn take(&mut self, now: Duration, heard: &Heard) -> bool {
+    fn take(&mut self, now: Duration, closed: u64, heard: &Heard) -> bool {
         if self.knows(heard) {
             return false;
         }
         self.seqs.insert(Kind::of(&heard.statement), heard.seq);
         match &heard.statement {
             Statement::Vote(_, vote) => {
-                let before = self.vote.as_ref().map(|told| told.what.state);
-                if before.is_some_and(|before| before != vote.state) {
+                // What a closing ends is no change of mind, nor is the next incident.
+                let before = self.vote.as_ref().map(|told| &told.what);
+                let has_changed =
+                    |before: &Vote| before.state != vote.state && before.incident > closed;
+                if before.is_some_and(has_changed) {
                     self.changes.note(now);
                 }
                 self.vote = Some(Told::new(now, vote));
@@ -249,10 +258,18 @@ impl Word {
 
     /// Whether the member has the endpoint out by its own word, in an incident after `closed`.
     pub(crate) fn holds(&self, closed: u64) -> Option<&Told<Step>> {
-        self.step.as_ref().filter(|told| {
-            let step = &told.what;
-            step.is_held && step.stage != Stage::Closed && step.incident > closed
-        })
+        self.led(closed).filter(|told| told.what.is_held)
+    }
+
+    /// Whether the member knows of such an incident, and does not have the endpoint out.
+    pub(crate) fn abstains(&self, closed: u64) -> Option<&Told<Step>> {
+        self.led(closed).filter(|told| !told.what.is_held)
+    }
+
+    fn led(&self, closed: u64) -> Option<&Told<Step>> {
+        self.step
+            .as_ref()
+            .filter(|told| told.what.stage != Stage::Closed && told.what.incident > closed)
     }
 }
 
@@ -321,11 +338,14 @@ impl Sight {
     }
 
     /// Notes whether this node's vote stands when it is about to be stated.
-    pub(crate) fn note_vote(&mut self, now: Duration, is_standing: bool) {
-        if self.had_vote != is_standing {
-            self.had_vote = is_standing;
+    pub(crate) fn note_vote(&mut self, now: Duration, vote: Option<&MyVote>) {
+        let is_standing = vote.is_some_and(|vote| vote.withdrawn.is_none());
+        let is_ended = vote.is_some_and(|vote| vote.is_ended);
+        if self.had_vote != is_standing && !is_ended && !self.was_ended {
             self.changes.note(now);
         }
+        self.had_vote = is_standing;
+        self.was_ended = is_ended;
     }
 
     /// What it last saw, ages as they were then.

@@ -132,6 +132,30 @@ impl Council {
         }
     }
 
+    /// Lets go of an opening that so many live members know of and do not have out that no majority
+    /// can have it, for longer than a member may observe: they have restarted, say, and the votes
+    /// are gone. Else the views would differ for as long as the incident lasts; for the others to
+    /// follow instead would be a flip without a majority.
+    pub(super) fn yield_to_majority(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let patience = self.rule.observe.saturating_add(self.rule.interval.saturating_mul(2));
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
+        };
+        let is_open = dossier.circuit.opening.is_some();
+        let size = self.electorate.size();
+        let may_hold = size.saturating_sub(self.abstainers(dossier));
+        let is_outvoted = is_open && may_hold < quorum_of(size);
+        let Some(dossier) = self.dossiers.get_mut(endpoint) else {
+            return;
+        };
+        if !is_outvoted {
+            dossier.outvoted_since = None;
+        } else if now >= dossier.outvoted_since.get_or_insert(now).saturating_add(patience) {
+            dossier.outvoted_since = None;
+            self.let_go(now, endpoint, true);
+        }
+    }
+
     /// The place of this node among those that may lead `endpoint`.
     pub(super) fn rank(&self, endpoint: &EndpointKey) -> Option<u32> {
         steward::rank(&self.me, endpoint, self.electorate.leaders())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::circuit::{Change, ProbeResult, Way};
 use crate::council::{CanaryFence, CanaryWord, Council, Decision, announce};
 use crate::dossier::Dossier;
-use crate::statement::{EndpointKey, NodeId};
+use crate::statement::{EndpointKey, NodeId, Stage};
 use crate::steward;
 
 impl Council {
@@ -21,6 +21,12 @@ impl Council {
             return;
         };
         let has_slot = opening.slot.is_some();
+        // Who leads may not have it out: somebody has to say that it is out at all.
+        let patience = self.rule.interval.saturating_mul(2);
+        if circuit.is_unled() && now >= opening.since.saturating_add(patience) {
+            let remaining = opening.due.saturating_sub(now);
+            circuit.take_step(now, &self.me, Stage::Waiting { remaining });
+        }
         if circuit.is_expired(now, max_open) {
             let change = circuit.close(now, &self.me);
             announce(&mut self.pending, endpoint, circuit.closed(), change);

@@ -130,8 +130,7 @@ impl Council {
     fn note_changes(&mut self, now: Duration) {
         for endpoint in &self.stirred {
             if let Some(dossier) = self.dossiers.get_mut(endpoint) {
-                let is_standing = dossier.circuit.standing_basis().is_some();
-                dossier.own.note_vote(now, is_standing);
+                dossier.own.note_vote(now, dossier.circuit.mine.as_ref());
             }
         }
     }

@@ -267,6 +267,15 @@ impl Council {
         others + usize::from(dossier.circuit.opening.is_some())
     }
 
+    /// How many live members know of an incident that is not over, and do not have the endpoint out.
+    pub(crate) fn abstainers(&self, dossier: &Dossier) -> usize {
+        let closed = dossier.circuit.closed();
+        let abstains = |(id, word): &(&NodeId, &Word)| {
+            word.abstains(closed).is_some_and(|told| self.is_present(id, word, told.at))
+        };
+        dossier.words.iter().filter(abstains).count()
+    }
+
     /// The largest incident for which another live member's valid vote stands; 0 without any.
     pub(crate) fn largest_standing(&self, now: Duration, endpoint: &EndpointKey) -> u64 {
         let Some(dossier) = self.dossiers.get(endpoint) else {

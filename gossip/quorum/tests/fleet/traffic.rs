@@ -51,6 +51,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Notes a request settled at `now`.
     pub(crate) fn meet(&mut self, now: Duration, met: Met) {
+        self.requests.retain(|(at, _)| now <= *at + WINDOW + seconds(4));
         self.requests.push((now, met));
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) is_sick: bool,
     /// Whether breakers trip by themselves while the endpoint is sick.
     pub(crate) has_traffic: bool,
+    /// Whether requests reach the endpoint now and then, and fill the windows.
+    pub(crate) has_windows: bool,
     /// How long the endpoint takes to answer a probe, in milliseconds.
     pub(crate) probe_takes: u64,
     /// How many nodes the true electorate has.
@@ -124,6 +126,7 @@ impl World {
             recovery: recovery(),
             is_sick: false,
             has_traffic: false,
+            has_windows: false,
             probe_takes: 300,
             electorate: count,
             ledger: Ledger::default(),
