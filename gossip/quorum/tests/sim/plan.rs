@@ -137,14 +137,16 @@ impl Plan {
 
     /// The node that lies at some time, if there is one.
     pub(crate) fn liar(&self) -> Option<usize> {
-        self.faults.iter().find_map(|fault| match fault.what {
-            What::Lies { node, .. } => Some(node),
-            _ => None,
-        })
+        self.faults.iter().find_map(|fault| fault.what.liar())
     }
 }
 
 impl What {
+    /// The node that lies by this fault.
+    pub(crate) fn liar(self) -> Option<usize> {
+        if let Self::Lies { node, .. } = self { Some(node) } else { None }
+    }
+
     /// Whether it troubles the nodes or what is between them, and not only an endpoint.
     pub(crate) fn troubles_fleet(self) -> bool {
         match self {

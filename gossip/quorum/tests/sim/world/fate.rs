@@ -31,12 +31,13 @@ impl World {
         }
         self.draw_cuts();
         self.count_members();
-        match what {
-            What::Crash { node, .. } => self.kill(node),
-            What::Pause { node } if self.nodes[node].life == Life::Running => {
-                self.nodes[node].life = Life::Paused;
-            }
-            _ => {}
+        if let What::Crash { node, .. } = what {
+            self.kill(node);
+        }
+        if let What::Pause { node } = what
+            && self.nodes[node].life == Life::Running
+        {
+            self.nodes[node].life = Life::Paused;
         }
     }
 
@@ -49,27 +50,23 @@ impl World {
         }
         self.draw_cuts();
         self.count_members();
-        match what {
-            What::Crash { node, has_snapshot } => {
-                let is_over = !self.suffers(
-                    |what| matches!(what, What::Crash { node: other, .. } if other == node),
-                );
-                if is_over && self.nodes[node].life == Life::Down {
-                    self.restart(node, has_snapshot);
-                }
+        if let What::Crash { node, has_snapshot } = what {
+            let is_same =
+                |what| matches!(what, What::Crash { node: other, .. } if other == node);
+            if !self.suffers(is_same) && self.nodes[node].life == Life::Down {
+                self.restart(node, has_snapshot);
             }
-            What::Pause { node } => {
-                let is_over = !self.suffers(|what| what == What::Pause { node });
-                if is_over && self.nodes[node].life == Life::Paused {
-                    self.resume(node);
-                }
-            }
-            // Who takes a liar's words back is its next process.
-            What::Lies { node, .. } if self.nodes[node].life == Life::Running => {
-                self.kill(node);
-                self.restart(node, false);
-            }
-            _ => {}
+        }
+        if let What::Pause { node } = what
+            && !self.suffers(|what| what == What::Pause { node })
+            && self.nodes[node].life == Life::Paused
+        {
+            self.resume(node);
+        }
+        // Who takes a liar's words back is its next process.
+        if let Some(node) = what.liar().filter(|node| self.nodes[*node].life == Life::Running) {
+            self.kill(node);
+            self.restart(node, false);
         }
     }
 
@@ -110,10 +107,11 @@ impl World {
 
     /// Puts a liar's words into its carrier.
     pub(super) fn forge(&mut self, node: usize) {
-        let lie = self.active.iter().find_map(|fault| match self.plan.faults[*fault].what {
-            What::Lies { node: liar, how } if liar == node => Some(how),
-            _ => None,
+        let lie = self.active.iter().find_map(|fault| {
+            let what = self.plan.faults[*fault].what;
+            if let What::Lies { how, .. } = what { what.liar().map(|liar| (liar, how)) } else { None }
         });
+        let lie = lie.filter(|(liar, _)| *liar == node).map(|(_, how)| how);
         let Some(lie) = lie else { return };
         let mut lies = Vec::new();
         for endpoint in 0..self.plan.endpoints() {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::events::Event;
-use super::{NOBODY, World};
+use super::World;
 use crate::carrier::Parcel;
 use crate::node::Life;
 use crate::plan::{Ms, What};
@@ -97,20 +97,20 @@ impl World {
         let everyone: u64 = (1 << count) - 1;
         self.cut = vec![0; count];
         for fault in &self.active {
-            match self.plan.faults[*fault].what {
-                What::Parted { mask } => {
-                    for (node, cut) in self.cut.iter_mut().enumerate() {
-                        *cut |= if mask & 1 << node != 0 { everyone & !mask } else { mask };
-                    }
+            let what = self.plan.faults[*fault].what;
+            if let What::Parted { mask } = what {
+                for (node, cut) in self.cut.iter_mut().enumerate() {
+                    *cut |= if mask & 1 << node != 0 { everyone & !mask } else { mask };
                 }
-                What::Deaf { from, to } => self.cut[from] |= 1 << to,
-                What::Cut { node } => {
-                    self.cut[node] = everyone;
-                    for cut in &mut self.cut {
-                        *cut |= 1 << node;
-                    }
+            }
+            if let What::Deaf { from, to } = what {
+                self.cut[from] |= 1 << to;
+            }
+            if let What::Cut { node } = what {
+                self.cut[node] = everyone;
+                for cut in &mut self.cut {
+                    *cut |= 1 << node;
                 }
-                _ => {}
             }
         }
     }
@@ -159,6 +159,5 @@ impl World {
                 (false, Some(_)) => {}
             }
         }
-        debug_assert!(NOBODY > self.nodes.len());
     }
 }

@@ -98,7 +98,19 @@ impl World {
                 What::Fragile { endpoint: ill } if ill == endpoint && self.load[endpoint] > 0 => {
                     Reply::Fault
                 }
-                _ => Reply::Good,
+                What::BadNode { .. }
+                | What::Fails { .. }
+                | What::Slow { .. }
+                | What::Flaps { .. }
+                | What::Fragile { .. }
+                | What::Parted { .. }
+                | What::Deaf { .. }
+                | What::Cut { .. }
+                | What::Rough { .. }
+                | What::Unpushed { .. }
+                | What::Crash { .. }
+                | What::Pause { .. }
+                | What::Lies { .. } => Reply::Good,
             };
             reply = if reply == Reply::Good { worse } else { reply };
         }
@@ -154,6 +166,7 @@ impl World {
     /// The node sends the fleet's probe.
     pub(super) fn lead(&mut self, node: usize, endpoint: usize, fence: (u64, u32)) {
         self.ledger.tally.probes += 1;
+        self.ledger.tally.doubled_probes += u64::from(self.is_probed(endpoint));
         self.tried(node, endpoint, fence, TrialKind::ProbeSent);
         let reply = self.reply(node, endpoint);
         let takes = match reply {
@@ -164,6 +177,23 @@ impl World {
         let has_passed = reply == Reply::Good;
         let event = Event::ProbeAnswer { endpoint, fence, has_passed };
         self.queue.put(self.now + takes, (node, generation), event);
+    }
+
+    /// Whether a probe of the fleet's is under way to an endpoint.
+    fn is_probed(&self, endpoint: usize) -> bool {
+        let recent = self.ledger.trials.iter().rev();
+        let mut recent = recent
+            .take_while(|trial| self.now < trial.at + rules::PROBE_TIMEOUT)
+            .filter(|trial| trial.endpoint == endpoint);
+        let mut answered = Vec::new();
+        recent.any(|trial| match trial.kind {
+            TrialKind::ProbePassed | TrialKind::ProbeFailed => {
+                answered.push(trial.node);
+                false
+            }
+            TrialKind::ProbeSent => !answered.contains(&trial.node),
+            TrialKind::CanaryPassed | TrialKind::CanaryFailed => false,
+        })
     }
 
     /// The fleet's probe has been answered.
