@@ -140,6 +140,7 @@ impl Council {
         let gone: Vec<NodeId> = self.voices.keys().filter(|id| !is_known(id)).cloned().collect();
         for id in gone {
             self.silence(&id);
+            self.muted.remove(&id);
         }
         self.trust();
     }
@@ -201,10 +202,11 @@ impl Council {
         if is_quiet && !self.stirred.contains(endpoint) {
             return;
         }
-        let others = match &local.opening {
-            Some(_) => self.largest_standing(now, endpoint),
-            None => 0,
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
         };
+        let is_cast = local.opening.is_some() && dossier.circuit.standing_basis().is_none();
+        let others = if is_cast { self.largest_standing(now, endpoint) } else { 0 };
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
@@ -262,7 +264,7 @@ impl Council {
         if !is_muted {
             self.muted.remove(id);
         } else if is_known {
-            // Bounded by the members of the electorate at the time of each order.
+            // Bounded by the members that are known: whoever is forgotten is forgotten here as well.
             self.muted.insert(id.clone());
         }
         is_known

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, VoteState};
+use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, Step, VoteState};
 use crate::steward::{fnv, stir};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
@@ -140,6 +140,8 @@ pub(crate) struct Item {
     pub(crate) renewed_after: Option<Duration>,
     /// It is not repeated sooner, even if it changes.
     pub(crate) held_for: Duration,
+    /// Whether it is another's word that is only passed on.
+    pub(crate) is_relayed: bool,
 }
 
 /// What this node has said.
@@ -184,7 +186,7 @@ impl Speech {
 
     /// Returns whether the statement is said, as against standing as it was.
     fn say_one(&mut self, now: Duration, item: Item) -> bool {
-        let Item { statement, renewed_after, held_for } = item;
+        let Item { statement, renewed_after, held_for, is_relayed } = item;
         let key = key(&statement);
         let old = self.last.get(&key);
         let old_at = old.map(|(_, at)| *at);
@@ -199,7 +201,10 @@ impl Speech {
         };
         if is_said {
             self.seq += 1;
-            let fresh = change == Change::News;
+            // Each canary is a step, and its holder pushes it to all: once is enough.
+            let is_canary =
+                matches!(&statement, Statement::Step(_, Step { stage: Stage::Canary { .. }, .. }));
+            let fresh = change == Change::News && !(is_relayed && is_canary);
             self.last.insert(key, (Stated { seq: self.seq, fresh, statement }, now));
         }
         is_said
@@ -208,7 +213,8 @@ impl Speech {
     fn stands_by_anything(&self) -> bool {
         self.last.values().any(|(stated, _)| match &stated.statement {
             Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
-            Statement::Step(_, step) => step.is_held,
+            // Not to have it out is a word to stand by as well.
+            Statement::Step(_, step) => step.stage != Stage::Closed,
             Statement::Override(_, order) => order.remaining.is_some_and(|left| !left.is_zero()),
             Statement::Window(..) => true,
         })

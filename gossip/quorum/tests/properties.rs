@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 
 use chance::Chance;
 use quorum::tally::quorum_of;
-use quorum::{Ballot, Basis, NodeId, Tally, tally};
+use std::time::Duration;
+
+use quorum::conviction::Ground;
+use quorum::{Ballot, Basis, Conviction, NodeId, Tally, Window, tally};
 
 const TABLES: u64 = 20_000;
 
@@ -160,5 +163,70 @@ fn one_more_witness_never_closes() {
         let after = count(&table);
         assert!(after.is_open() || !before.is_open(), "seed {seed}");
         assert!(after.counted >= before.counted, "seed {seed}");
+    });
+}
+
+fn conviction() -> Conviction {
+    Conviction {
+        failure_threshold: 4,
+        failure_ratio_milli: 500,
+        min_requests: 10,
+        window: Duration::from_secs(30),
+        dedup: Duration::from_secs(5),
+        confirmations: 2,
+    }
+}
+
+/// A random window of one member, with how long ago it was stated.
+fn window(chance: &mut Chance) -> (Window, Duration) {
+    let (faults, successes) = (chance.below(4) as u32, chance.below(4) as u32);
+    let slow: Vec<Duration> =
+        (0..chance.below(3)).map(|_| Duration::from_secs(chance.below(40))).collect();
+    let requests = faults + successes + slow.len() as u32;
+    let faults_milli = faults * 500 * (1 + chance.below(2) as u32);
+    let window = Window { requests, faults_milli, successes, slow, ..Window::default() };
+    (window, Duration::from_secs(chance.below(5)))
+}
+
+fn judged(windows: &[(Window, Duration)]) -> Option<Ground> {
+    conviction().judge(windows.iter().map(|(window, ago)| (window, *ago))).0
+}
+
+fn for_each_pool(claim: impl Fn(u64, &mut Chance, Vec<(Window, Duration)>, Option<Ground>)) {
+    let mut convicted = 0;
+    for seed in 0..TABLES {
+        let mut chance = Chance::new(seed);
+        let windows: Vec<_> = (0..chance.below(7)).map(|_| window(&mut chance)).collect();
+        let before = judged(&windows);
+        convicted += u64::from(before.is_some());
+        claim(seed, &mut chance, windows, before);
+    }
+    assert!(convicted > TABLES / 10 && convicted < TABLES * 9 / 10, "{convicted} of {TABLES}");
+}
+
+#[test]
+fn windows_in_any_order_are_judged_the_same() {
+    for_each_pool(|seed, chance, mut windows, before| {
+        chance.shuffle(&mut windows);
+        assert_eq!(judged(&windows), before, "seed {seed}");
+    });
+}
+
+#[test]
+fn one_more_window_of_nothing_but_faults_never_acquits() {
+    for_each_pool(|seed, chance, mut windows, before| {
+        let faults = 1 + chance.below(3) as u32;
+        let more = Window { requests: faults, faults_milli: faults * 1_000, ..Window::default() };
+        windows.push((more, Duration::ZERO));
+        assert!(judged(&windows).is_some() || before.is_none(), "seed {seed}");
+    });
+}
+
+#[test]
+fn ten_more_successes_never_convict() {
+    for_each_pool(|seed, _, mut windows, before| {
+        let more = Window { requests: 10, successes: 10, ..Window::default() };
+        windows.push((more, Duration::ZERO));
+        assert!(judged(&windows).is_none() || before.is_some(), "seed {seed}");
     });
 }

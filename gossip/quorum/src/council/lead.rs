@@ -185,6 +185,17 @@ impl Council {
         let (change, is_idle) = circuit.end_canary(now, (&self.me, endpoint), fence, word);
         announce(&mut self.pending, endpoint, circuit.closed(), change);
         if is_idle {
+            self.pass(now, endpoint);
+        }
+    }
+
+    /// Hands the slot on if there is anybody who has a use for it. Nobody has: it stays, and not a
+    /// word is said about it until its time is over.
+    fn pass(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return;
+        };
+        if self.next_holder(now, endpoint, dossier) != self.me {
             self.hand_on(now, endpoint);
         }
     }

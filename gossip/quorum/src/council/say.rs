@@ -36,6 +36,7 @@ impl Council {
             statement: Statement::Window(endpoint, window),
             renewed_after: Some(interval.saturating_mul(2)),
             held_for: interval,
+            is_relayed: false,
         }));
         let said = self.speech.say(now, &self.stirred, items, self.rule.renew_every);
         let lapse = self.window_lapse();
@@ -55,19 +56,22 @@ impl Council {
         dossier: &Dossier,
         items: &mut Vec<Item>,
     ) {
-        let mut add = |statement, renewed_after| {
-            items.push(Item { statement, renewed_after, held_for: Duration::ZERO });
+        let mut add = |statement, renewed_after, is_relayed| {
+            let held_for = Duration::ZERO;
+            items.push(Item { statement, renewed_after, held_for, is_relayed });
         };
         if let Some(vote) = self.my_vote(now, dossier) {
-            add(Statement::Vote(endpoint.clone(), vote), None);
+            add(Statement::Vote(endpoint.clone(), vote), None, false);
         }
         if let Some(step) = dossier.circuit.step_at(now) {
             let renewed_after = self.step_renewal(endpoint, &step);
-            add(Statement::Step(endpoint.clone(), step), renewed_after);
+            let is_relayed = step.steward != self.me;
+            add(Statement::Step(endpoint.clone(), step), renewed_after, is_relayed);
         }
         if let Some(order) = dossier.circuit.order_at(now) {
             let renewed_after = self.order_renewal(&order);
-            add(Statement::Override(endpoint.clone(), order), renewed_after);
+            let is_relayed = order.author != self.me;
+            add(Statement::Override(endpoint.clone(), order), renewed_after, is_relayed);
         }
     }
 

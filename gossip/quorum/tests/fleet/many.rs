@@ -134,6 +134,20 @@ fn who_accuses_nearly_everything_alone_is_suspect_and_abstains() {
 }
 
 #[test]
+fn a_suspect_leads_nothing_while_others_can() {
+    let mut committee = Committee::new(3, (2, 4), &rule());
+    let led = |committee: &Committee| {
+        let members = committee.councils[1].members(committee.now);
+        members.iter().map(|member| member.steward_of).collect::<Vec<usize>>()
+    };
+    assert!(led(&committee).iter().all(|led| *led > 0), "{:?}", led(&committee));
+    trip_all(&mut committee, &[2]);
+    committee.run(seconds(1));
+    assert_eq!(led(&committee)[2], 0);
+    assert_eq!(led(&committee).iter().sum::<usize>(), 8);
+}
+
+#[test]
 fn a_true_outage_of_everything_opens_all_of_it() {
     let mut committee = Committee::new(5, (2, 4), &rule());
     trip_all(&mut committee, &[0]);

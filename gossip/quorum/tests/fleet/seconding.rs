@@ -181,3 +181,18 @@ fn a_minority_of_observers_does_not_shrink_itself_into_a_majority() {
         assert!(!world.nodes[0].is_out && !world.nodes[1].is_out);
     }
 }
+
+#[test]
+fn of_observers_the_seconded_vote_of_who_sees_nothing_does_not_count() {
+    let mut world = observed(8, 7);
+    world.electorate = 2;
+    world.is_sick = true;
+    meet(&mut world, &[0, 1], Met::Fault);
+    meet(&mut world, &[0, 1], Met::Fault);
+    world.until(seconds(4), "all out", |world| world.agreed() == Some(true));
+    let (_, _, event) = &world.ledger.events[0];
+    assert!(matches!(event, super::ledger::Event::Opened { .. }), "{event:?}");
+    let votes = world.view(6).votes;
+    let is_idle = |vote: &&quorum::view::VoteView| vote.weight == Weight::NotObserver;
+    assert!(votes.iter().filter(is_idle).count() >= 1, "{votes:?}");
+}

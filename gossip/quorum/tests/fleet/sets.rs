@@ -5,8 +5,8 @@ use std::time::Duration;
 use quorum::view::{EndpointView, MemberView};
 use quorum::{
     Basis, Card, Council, EndpointKey, Enrolment, Evidence, Forced, Heard, Local, LocalOpening,
-    Member, NodeId, Override, PoolKey, ProbeResult, Stage, Standing, Statement, Step, Vote,
-    VoteState,
+    Member, NodeId, Override, PoolKey, ProbeResult, Stage, Standing, Stated, Statement, Step, Vote,
+    VoteState, Window,
 };
 
 use super::chance::Chance;
@@ -62,11 +62,30 @@ fn step(incident: u64, failures: u32, stage: u64) -> Statement {
     let stage = match stage {
         0 => Stage::Waiting { remaining },
         1 => Stage::Probing { remaining },
+        2 => Stage::Canary {
+            holder: NodeId::new(&format!("gw-{}", failures % 3)),
+            turn: failures,
+            successes: failures % 2,
+            remaining,
+        },
         _ => Stage::Closed,
     };
     let steward = NodeId::new(&format!("gw-{}", failures % 4));
     let (level, age, is_held) = (failures, seconds(20), stage != Stage::Closed);
     Statement::Step(key(), Step { incident, failures, level, stage, steward, age, is_held })
+}
+
+/// A window with so many faults, and slow evidence if there is none.
+fn window(faults: u32) -> Statement {
+    let window = Window {
+        requests: 2 + faults,
+        faults_milli: faults * 1_000,
+        successes: 2,
+        slow: (faults == 0).then_some(seconds(1)).into_iter().collect(),
+        last_success: Some(seconds(3)),
+        has_small: faults.is_multiple_of(2),
+    };
+    Statement::Window(key(), window)
 }
 
 fn order(stamp: u64, author: u64) -> Statement {
@@ -90,6 +109,7 @@ fn some_statements(chance: &mut Chance, stages: u64) -> Vec<Heard> {
     let mut statements: Vec<Statement> = votes.collect();
     statements.extend(steps.into_iter().map(|(k, failures, stage)| step(k, failures, stage)));
     statements.extend(orders.into_iter().map(|(stamp, author)| order(stamp, author)));
+    statements.extend((0..chance.below(3)).map(|_| window(chance.below(4) as u32)));
     statements.into_iter().zip(1..).map(|(statement, seq)| Heard { seq, statement }).collect()
 }
 
@@ -127,7 +147,7 @@ fn seen(council: &Council, now: Duration) -> (EndpointView, Vec<MemberView>) {
 fn the_same_sets_in_any_order_give_the_same_view() {
     for seed in 0..2_000 {
         let mut chance = Chance::new(seed);
-        let sets = some_sets(&mut chance, 3);
+        let sets = some_sets(&mut chance, 4);
         let (mut one, mut other) = (council(), council());
         tell(&mut one, START, &sets, &mut chance);
         tell(&mut other, START, &sets, &mut chance);
@@ -143,7 +163,7 @@ fn the_same_sets_in_any_order_leave_an_opening_the_same() {
         let mut chance = Chance::new(seed);
         let voted = |seq| vec![Heard { seq, statement: vote(1, true) }];
         let voters: Vec<Member> = (1..=5).map(|index| member(index, 1, voted(1))).collect();
-        let sets = some_sets(&mut chance, 2);
+        let sets = some_sets(&mut chance, 3);
         let views = [(), ()].map(|()| {
             let mut council = council();
             council.hear(START, &voters);
@@ -281,7 +301,7 @@ fn a_number_far_above_is_believed_of_the_only_other_member() {
 
 #[test]
 fn a_step_that_waited_for_support_is_followed_once_it_has_it() {
-    let told = |index| member(index, 1, vec![Heard { seq: 1, statement: step(9_000, 0, 2) }]);
+    let told = |index| member(index, 1, vec![Heard { seq: 1, statement: step(9_000, 0, 3) }]);
     let mut council = council();
     let honest = claims(&[(3, 1)]);
     council.hear(START, &[honest.clone(), vec![told(1)]].concat());
@@ -337,13 +357,53 @@ fn open(opening: &LocalOpening) -> Local {
 }
 
 #[test]
+fn a_node_states_the_worst_windows_and_no_more_than_its_bound() {
+    let mut council = council();
+    let (pool, recovery) = (PoolKey::new("many"), recovery());
+    let enrolment = Enrolment { pool, recovery, conviction: conviction() };
+    for index in 0..300_u32 {
+        let endpoint = EndpointKey::new(&format!("many/e{index}"));
+        council.enrol(endpoint.clone(), enrolment.clone());
+        let window = Window {
+            requests: 400,
+            faults_milli: 1 + index,
+            successes: 399,
+            last_success: Some(seconds(0)),
+            ..Window::default()
+        };
+        council.state(START, &endpoint, Local { window, ..Local::default() });
+    }
+    council.step(START);
+    let stated = council.statements(START).unwrap().stated;
+    let told = |stated: &Stated| match &stated.statement {
+        Statement::Window(_, window) => Some(window.faults_milli),
+        Statement::Vote(..) | Statement::Step(..) | Statement::Override(..) => None,
+    };
+    let faults: Vec<u32> = stated.iter().filter_map(told).collect();
+    assert_eq!(faults.len(), 256);
+    assert_eq!(faults.iter().min(), Some(&45), "the forty-four with the least are left out");
+}
+
+#[test]
+fn a_node_that_has_nothing_to_stand_by_says_nothing() {
+    let mut council = council();
+    for tick in 0..600 {
+        let now = START + Duration::from_millis(100 * tick);
+        council.hear(now, &[member(1, 1, Vec::new())]);
+        council.state(now, &key(), Local::default());
+        council.step(now);
+        assert_eq!(council.statements(now), None);
+    }
+}
+
+#[test]
 fn a_breaker_that_is_slow_to_follow_a_closing_does_not_vote_again() {
     let mut council = council();
     let local =
         LocalOpening { since: START, reason: "faults".to_owned(), evidence: Evidence::default() };
     council.state(START, &key(), open(&local));
     assert_eq!(council.count(START, &key()).counted, 1);
-    let closing = Heard { seq: 1, statement: step(1, 0, 2) };
+    let closing = Heard { seq: 1, statement: step(1, 0, 3) };
     let now = START + seconds(1);
     council.hear(now, &[member(1, 1, vec![closing])]);
     for tick in 0..50 {
