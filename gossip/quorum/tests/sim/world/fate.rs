@@ -51,8 +51,7 @@ impl World {
         self.draw_cuts();
         self.count_members();
         if let What::Crash { node, has_snapshot } = what {
-            let is_same =
-                |what| matches!(what, What::Crash { node: other, .. } if other == node);
+            let is_same = |what| matches!(what, What::Crash { node: other, .. } if other == node);
             if !self.suffers(is_same) && self.nodes[node].life == Life::Down {
                 self.restart(node, has_snapshot);
             }
@@ -109,7 +108,11 @@ impl World {
     pub(super) fn forge(&mut self, node: usize) {
         let lie = self.active.iter().find_map(|fault| {
             let what = self.plan.faults[*fault].what;
-            if let What::Lies { how, .. } = what { what.liar().map(|liar| (liar, how)) } else { None }
+            if let What::Lies { how, .. } = what {
+                what.liar().map(|liar| (liar, how))
+            } else {
+                None
+            }
         });
         let lie = lie.filter(|(liar, _)| *liar == node).map(|(_, how)| how);
         let Some(lie) = lie else { return };

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use super::events::Event;
 use super::World;
+use super::events::Event;
 use crate::carrier::Parcel;
 use crate::node::Life;
 use crate::plan::{Ms, What};

@@ -60,23 +60,23 @@ impl World {
             }
             Effect::Closed { endpoint, incident, was_open } => {
                 self.ledger.tally.closings += u64::from(was_open);
-                let step = self.step_of(node, endpoint);
-                let closed = match &step {
-                    Some((closed, _, true)) => *closed,
-                    Some(_) | None => 0,
-                };
+                // The step may have moved on within the round; the number is the decision's own.
+                let step = self.step_of(node, endpoint).filter(|(known, _, _)| *known == incident);
                 let failures = step.map_or(0, |(_, failures, _)| failures);
+                let is_by_step = step.is_some_and(|(_, _, is_closed)| is_closed);
                 self.note(&Happening::Closed {
                     node,
                     endpoint,
-                    incident: if closed > 0 { closed } else { incident },
+                    incident,
                     failures,
-                    is_by_step: closed > 0,
+                    is_by_step,
                     was_open,
                 });
                 let truth = self.ledger.of_mut(node, endpoint);
                 truth.is_out = false;
-                truth.closed = truth.closed.max((closed, failures));
+                if is_by_step {
+                    truth.closed = truth.closed.max((incident, failures));
+                }
             }
             Effect::Lead { endpoint, fence } => self.lead(node, endpoint, fence),
             Effect::Try { endpoint } => self.try_out(node, endpoint),
