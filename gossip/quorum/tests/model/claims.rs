@@ -44,7 +44,7 @@ fn a_process_replaced_at_any_moment_breaks_no_promise() {
 #[test]
 fn a_node_cut_off_breaks_no_promise() {
     let shape = Shape { canaries: 1, trips: 3, crashes: 1, faults: 1, is_parted: true, ..CALM };
-    holds("three trips, one crash, one fault, one node cut off, five ticks", shape, 5);
+    holds("three trips, one crash, one fault, one node cut off, four ticks", shape, 4);
 }
 
 #[test]
