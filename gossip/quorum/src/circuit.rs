@@ -1,11 +1,11 @@
 //! One endpoint's incident as one node knows it: the opening, the fenced steps, the cool-down.
 //!
 //! Steps of recovery form one total order, (incident, failures, stage, turn, successes), and a node
-//! keeps the furthest it has seen. So all nodes that have heard the same steps, in any order and any number
-//! of times, know the same furthest one; and a steward that comes back late with an old success is
-//! outranked by the failed probe that followed it. Where a closing was already followed such a
-//! failure does not undo it, since only a majority of votes opens; it makes those votes valid
-//! again.
+//! keeps the furthest it has seen. So all nodes that have heard the same steps, in any order and
+//! any number of times, know the same furthest one; and a steward that comes back late with an old
+//! success is outranked by the failed probe that followed it. Where a closing was already followed
+//! such a failure does not undo it, since only a majority of votes opens; it makes those votes
+//! valid again.
 
 mod canary;
 mod opening;
@@ -24,12 +24,12 @@ pub use vote::MyVote;
 use crate::statement::{CanaryFence, NodeId, Stage, Step};
 use crate::tally::INCIDENT_GAP_MAX;
 
-/// Incident numbers above this are refused whoever supports them: 2⁴⁰ incidents are a thousand years
-/// of one each 30 ms.
+/// Incident numbers above this are refused whoever supports them: 2⁴⁰ incidents are a thousand
+/// years of one each 30 ms.
 const INCIDENT_MAX: u64 = 1 << 40;
 
-/// How far above what is believed one member alone may count: half of what a vote's incident may lie
-/// above the closed one, so that the next number after it is still valid everywhere.
+/// How far above what is believed one member alone may count: half of what a vote's incident may
+/// lie above the closed one, so that the next number after it is still valid everywhere.
 const ALONE_MAX: u64 = INCIDENT_GAP_MAX / 2;
 
 /// Doubling stops here; any sensible maximum is reached long before.
@@ -188,8 +188,8 @@ impl Circuit {
 
     /// Whether `step`, the same as `known`, tells better when its stage ends. What is passed on
     /// comes late and never early: of two ends of a cool-down the earlier is right. A probe's end
-    /// moves only when the probe was begun anew, by much and with time to go, lest those who pass on
-    /// that a lost probe is over put off for ever whoever would take over.
+    /// moves only when the probe was begun anew, by much and with time to go, lest those who pass
+    /// on that a lost probe is over put off for ever whoever would take over.
     fn is_better_told(
         &self,
         known: &Step,

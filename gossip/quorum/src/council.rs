@@ -61,14 +61,17 @@ pub struct Council {
 impl Council {
     /// A council that knows only its own node, at `now`.
     pub fn new(me: NodeId, rule: CouncilRule, now: Duration) -> Self {
+        let observing_until = now.saturating_add(rule.observe);
+        let mut electorate = Electorate::new(me.clone(), rule.electorate.clone());
+        electorate.settle(observing_until);
         Self {
-            electorate: Electorate::new(me.clone(), rule.electorate.clone()),
+            electorate,
             dossiers: BTreeMap::new(),
             pools: BTreeMap::new(),
             stirred: BTreeSet::new(),
             voices: BTreeMap::new(),
             doubted: BTreeSet::new(),
-            observing_until: now.saturating_add(rule.observe),
+            observing_until,
             last_step: now,
             muted: BTreeSet::new(),
             is_suspect: false,
@@ -148,7 +151,7 @@ impl Council {
     /// Brings up to date from when on each member's word counts.
     fn trust(&mut self) {
         for (id, voice) in &mut self.voices {
-            voice.trusted_from = self.electorate.trusts(id, voice.generation);
+            voice.trusted_from = self.electorate.trusts(id, voice.generation, self.rule.observe);
         }
     }
 
@@ -264,7 +267,8 @@ impl Council {
         if !is_muted {
             self.muted.remove(id);
         } else if is_known {
-            // Bounded by the members that are known: whoever is forgotten is forgotten here as well.
+            // Bounded by the members that are known: whoever is forgotten is forgotten here as
+            // well.
             self.muted.insert(id.clone());
         }
         is_known

@@ -166,9 +166,9 @@ impl Dossier {
 
     /// Whether this node has so good a reason to trust the endpoint that the others' evidence does
     /// not convince it: a success within the window (or not longer ago than that by `lapse`, since
-    /// the faults of the others are told as late as that), while its own share of faults is below the one
-    /// that convicts, at most one fault came since that success, and no slow evidence less than
-    /// `dedup` before it (a fast answer must not hide a slow one).
+    /// the faults of the others are told as late as that), while its own share of faults is below
+    /// the one that convicts, at most one fault came since that success, and no slow evidence less
+    /// than `dedup` before it (a fast answer must not hide a slow one).
     pub(crate) fn has_fresh_success(&self, now: Duration, lapse: Duration) -> bool {
         let window = self.window_at(now);
         let limit = self.conviction.window.saturating_add(lapse);

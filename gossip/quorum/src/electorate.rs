@@ -39,6 +39,8 @@ pub struct Electorate {
     majority_since: Option<Duration>,
     /// Since when no majority has been live; `None` while one is.
     minority_since: Option<Duration>,
+    /// When this node has met all that were there when it started.
+    settled_at: Duration,
     /// What was heard before this, since this node last slept, may be old.
     trusted_from: Duration,
 }
@@ -56,7 +58,7 @@ struct Seat {
     standing: Standing,
     /// Since when the member is lost; `None` while it is live.
     lost_since: Option<Duration>,
-    /// When it last came back after it was lost; zero if it never was.
+    /// When it last came back after it was lost, or was met late; zero if neither.
     back_at: Duration,
     /// Whether it suspects itself, by its own word.
     is_suspect: bool,
@@ -89,6 +91,7 @@ impl Electorate {
             gone: BTreeMap::new(),
             majority_since: None,
             minority_since: None,
+            settled_at: Duration::MAX,
             trusted_from: Duration::ZERO,
         }
     }
@@ -137,6 +140,9 @@ impl Electorate {
                 Some(_) | None => seat.back_at,
             },
             None if self.was_dropped(member) => now,
+            // Who is met late, or in a new life, may be dead again: others tell of it as they do of
+            // who returns.
+            Some(_) | None if now > self.settled_at => now,
             Some(_) | None => Duration::ZERO,
         };
         let is_suspect = member.card.as_ref().is_some_and(|card| card.is_suspect);
@@ -185,13 +191,18 @@ impl Electorate {
     }
 
     /// Notes at `now` that this node has slept, and observes until `observing_until`. It does not
-    /// know whether a majority was live, so the grace of lost members begins anew; and what waited in
-    /// its sockets makes the dead look alive, so votes count once they are heard after the
+    /// know whether a majority was live, so the grace of lost members begins anew; and what waited
+    /// in its sockets makes the dead look alive, so votes count once they are heard after the
     /// observing.
     pub fn wake(&mut self, now: Duration, observing_until: Duration) {
         self.majority_since = self.majority_since.map(|_| now);
         self.minority_since = self.minority_since.map(|_| now);
         self.trusted_from = observing_until;
+    }
+
+    /// Says when this node will have met all that were there when it started.
+    pub fn settle(&mut self, at: Duration) {
+        self.settled_at = at;
     }
 
     /// Drops a lost member by hand. Returns whether there was such a member.
@@ -263,16 +274,16 @@ impl Electorate {
         self.seats.get(id).is_some_and(|seat| seat.lost_since.is_none())
     }
 
-    /// From when on the word of a member is that of a live one; `None` if it is lost, or has another
-    /// `generation`. What comes together with a member's return does not count until it is stood by
-    /// anew: when a partition heals, others pass on the last heartbeats of who died meanwhile, with
-    /// the last votes.
-    pub fn trusts(&self, id: &NodeId, generation: u64) -> Option<Duration> {
+    /// From when on the word of a member is that of a live one; `None` if it is lost, or has
+    /// another `generation`. What comes within `observe` of a member's return does not count until
+    /// it is stood by anew: when a partition heals, others pass on the last heartbeats of who died
+    /// meanwhile, with the last votes, each as far as it heard them itself.
+    pub fn trusts(&self, id: &NodeId, generation: u64, observe: Duration) -> Option<Duration> {
         let is_it = |seat: &&Seat| seat.lost_since.is_none() && seat.generation == generation;
         let seat = self.seats.get(id).filter(is_it)?;
         let after_return = match seat.back_at {
             Duration::ZERO => Duration::ZERO,
-            at => at.saturating_add(Duration::from_nanos(1)),
+            at => at.saturating_add(observe).saturating_add(Duration::from_nanos(1)),
         };
         Some(after_return.max(self.trusted_from))
     }

@@ -64,8 +64,8 @@ pub fn is_valid(incident: u64, closed: u64) -> bool {
 }
 
 /// Whether seconded votes count in an electorate with so many witnesses: live members that saw bad
-/// evidence themselves, whether or not it was enough for a vote of their own. One node's bad network
-/// convinces nobody else.
+/// evidence themselves, whether or not it was enough for a vote of their own. One node's bad
+/// network convinces nobody else.
 pub fn has_witnesses(electorate: usize, witnesses: usize) -> bool {
     electorate < SECONDING_FROM || witnesses >= WITNESSES_MIN
 }

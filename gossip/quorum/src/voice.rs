@@ -3,8 +3,8 @@
 //! Every statement carries a number that grows with each stating by its writer. A reader takes a
 //! greater number only, so that repetition and reordering are harmless. What does not change is not
 //! said again: a writer that goes on standing by all it has stated raises its pulse, one number for
-//! everything. Only durations that run are told anew, by one member, ever less often the longer they
-//! are.
+//! everything. Only durations that run are told anew, by one member, ever less often the longer
+//! they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -77,8 +77,8 @@ impl Voice {
         has_risen
     }
 
-    /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at rest
-    /// says the same for hours.
+    /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at
+    /// rest says the same for hours.
     pub(crate) fn is_other(&mut self, heard: &[Heard]) -> bool {
         let print = |heard: &Heard| {
             let kind = Kind::of(&heard.statement) as u64;

@@ -1,8 +1,8 @@
 //! The second rung of the way back: the fleet's one canary slot, and who holds it.
 //!
-//! One member at a time sends small requests. It counts for the fleet, hands the slot on when it has
-//! none, and loses it when it is silent. Each of that is a step, so that a late holder is fenced
-//! like a late steward.
+//! One member at a time sends small requests. It counts for the fleet, hands the slot on when it
+//! has none, and loses it when it is silent. Each of that is a step, so that a late holder is
+//! fenced like a late steward.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! This node's own vote about one endpoint: cast once per opening of its breaker, for one incident.
 //!
-//! A breaker that opened on the node's own traffic casts it, or the evidence of all members together;
-//! an opening that the fleet imposed never does. It ends with its reason, or with the closing of its
-//! incident; a breaker that has not yet followed such a closing does not cast it again.
+//! A breaker that opened on the node's own traffic casts it, or the evidence of all members
+//! together; an opening that the fleet imposed never does. It ends with its reason, or with the
+//! closing of its incident; a breaker that has not yet followed such a closing does not cast it
+//! again.
 
 use std::time::Duration;
 
@@ -44,8 +45,9 @@ pub(crate) struct Cast {
 }
 
 impl Circuit {
-    /// Casts this node's vote, or keeps the one that stands; first-hand takes the place of seconded.
-    /// `others` is the largest incident for which another live member's valid vote stands.
+    /// Casts this node's vote, or keeps the one that stands; first-hand takes the place of
+    /// seconded. `others` is the largest incident for which another live member's valid vote
+    /// stands.
     pub(crate) fn cast(&mut self, cast: Cast, others: u64) {
         let closed = self.closed();
         if let Some(vote) = self.mine.as_mut().filter(|vote| vote.withdrawn.is_none()) {

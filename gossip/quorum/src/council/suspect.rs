@@ -39,8 +39,8 @@ impl Council {
         self.electorate.suspect(me);
     }
 
-    /// What each member accuses. An abstaining vote accuses as well, else a suspect would be cleared
-    /// by its own abstaining; a shadow's does not.
+    /// What each member accuses. An abstaining vote accuses as well, else a suspect would be
+    /// cleared by its own abstaining; a shadow's does not.
     fn accusations(&self, now: Duration) -> BTreeMap<&NodeId, Accusations<'_>> {
         let mut accusations: BTreeMap<&NodeId, Accusations<'_>> = BTreeMap::new();
         for endpoint in &self.stirred {

@@ -102,8 +102,8 @@ impl Council {
         }
     }
 
-    /// The voice behind what was first heard at `at`, if it is that of a member that is alive in the
-    /// same life, and that has raised its pulse since it came back or this node slept.
+    /// The voice behind what was first heard at `at`, if it is that of a member that is alive in
+    /// the same life, and that has raised its pulse since it came back or this node slept.
     fn voice(&self, id: &NodeId, word: &Word, at: Duration) -> Option<&Voice> {
         self.voices.get(id).filter(|voice| {
             let is_trusted = |from: Duration| voice.stood_at(at) >= from;
@@ -213,7 +213,8 @@ impl Council {
         }
     }
 
-    /// Whether the member has traffic to the endpoint: a window with requests, or a first-hand vote.
+    /// Whether the member has traffic to the endpoint: a window with requests, or a first-hand
+    /// vote.
     fn observes(&self, now: Duration, dossier: &Dossier, id: &NodeId) -> bool {
         if *id == self.me {
             let has_vote = dossier.circuit.standing_basis() == Some(Basis::FirstHand);
@@ -267,7 +268,8 @@ impl Council {
         others + usize::from(dossier.circuit.opening.is_some())
     }
 
-    /// How many live members know of an incident that is not over, and do not have the endpoint out.
+    /// How many live members know of an incident that is not over, and do not have the endpoint
+    /// out.
     pub(crate) fn abstainers(&self, dossier: &Dossier) -> usize {
         let closed = dossier.circuit.closed();
         let abstains = |(id, word): &(&NodeId, &Word)| {

@@ -1,7 +1,7 @@
 //! A few councils over many endpoints, which hear each other at once and without loss.
 //!
-//! The [`World`](super::world::World) misbehaves about one endpoint; here are the promises about many
-//! endpoints at a time, where the network does not matter.
+//! The [`World`](super::world::World) misbehaves about one endpoint; here are the promises about
+//! many endpoints at a time, where the network does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -24,7 +24,8 @@ fn capped(share_milli: u32) -> CouncilRule {
     CouncilRule { max_open_share_milli: share_milli, ..rule() }
 }
 
-/// How many statements, pulses included, five nodes publish in 200 seconds with `out` endpoints out.
+/// How many statements, pulses included, five nodes publish in 200 seconds with `out` endpoints
+/// out.
 fn cost_at_rest(out: usize) -> usize {
     let mut committee = Committee::new(5, (2, 50), &rule());
     committee.cool_down(seconds(600));

@@ -124,10 +124,11 @@ pub(crate) fn turn(world: &mut World, index: usize) {
     if !reports_first {
         report(world, index);
     }
-    for decision in world.nodes[index].council.step(clock) {
+    let decisions = world.nodes[index].council.step(clock);
+    second(world, index);
+    for decision in decisions {
         act(world, index, decision);
     }
-    second(world, index);
     let is_out = world.nodes[index].council.is_open(&key);
     assert_eq!(world.nodes[index].is_out, is_out, "decisions tell all of gw-{index}");
     publish(world, index);

@@ -149,12 +149,16 @@ fn run_schedule(mut world: World) -> Outcome {
 
 #[test]
 fn no_schedule_of_faults_breaks_an_invariant() {
-    tell("plain", (1_000..1_096).map(plain).map(run_schedule).collect());
+    // The last seed once let a dead voter count that was met late, through others.
+    let seeds = (1_000..1_096).chain([10_177]);
+    tell("plain", seeds.map(plain).map(run_schedule).collect());
 }
 
 #[test]
 fn no_schedule_of_faults_breaks_an_invariant_of_the_pool_and_the_slot() {
-    let outcomes: Vec<Outcome> = (2_000..2_048).map(pooled).map(run_schedule).collect();
+    // The last seed once let a dead voter count whose last words came after its return.
+    let seeds = (2_000..2_048).chain([20_160]);
+    let outcomes: Vec<Outcome> = seeds.map(pooled).map(run_schedule).collect();
     let canaries: usize = outcomes.iter().map(|outcome| outcome.canaries).sum();
     eprintln!("{canaries} canaries");
     assert!(canaries > 100, "the slot was hardly used");
