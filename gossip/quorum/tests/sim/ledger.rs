@@ -56,6 +56,8 @@ pub(crate) struct Bad {
     pub(crate) node: usize,
     pub(crate) endpoint: usize,
     pub(crate) is_slow: bool,
+    /// Whether it came while the node's breaker was closed, so that it is in the window.
+    pub(crate) is_gathered: bool,
 }
 
 /// The record of a run.

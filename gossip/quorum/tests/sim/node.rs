@@ -82,7 +82,7 @@ impl Node {
         (index, generation): (usize, u64),
         (clock, now): (Clock, Ms),
     ) -> Self {
-        let council_rule = rules::council(&plan.knobs);
+        let council_rule = rules::council(plan);
         let mut council = Council::new(mould.names[index].clone(), council_rule, clock.read(now));
         let mut endpoints = Vec::with_capacity(mould.keys.len());
         for (endpoint, key) in mould.keys.iter().enumerate() {

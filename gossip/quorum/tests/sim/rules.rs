@@ -10,7 +10,7 @@ use quorum::{
     Conviction, CouncilRule, Denominator, ElectorateRule, Enrolment, PoolKey, Recovery, Way,
 };
 
-use crate::plan::{Knobs, Ms};
+use crate::plan::{Fault, Knobs, Ms, Plan, What};
 
 /// Gossip's interval.
 pub(crate) const INTERVAL: Ms = 1_000;
@@ -75,10 +75,15 @@ pub(crate) fn breaker(knobs: &Knobs) -> Rule {
     }
 }
 
-/// The council's rule.
-pub(crate) fn council(knobs: &Knobs) -> CouncilRule {
+/// The council's rule. `expected_members` is set where processes are replaced: one that begins while
+/// the others are cut off knows nothing else of how many they are.
+pub(crate) fn council(plan: &Plan) -> CouncilRule {
+    let knobs = &plan.knobs;
+    let is_replaced = |fault: &Fault| matches!(fault.what, What::Crash { .. } | What::Lies { .. });
+    let expected_members =
+        if plan.faults.iter().any(is_replaced) { plan.nodes() } else { 0 };
     CouncilRule {
-        electorate: ElectorateRule { expected_members: 0, member_grace: time(GRACE) },
+        electorate: ElectorateRule { expected_members, member_grace: time(GRACE) },
         of: if knobs.of_observers { Denominator::Observers } else { Denominator::Members },
         max_open_share_milli: knobs.share,
         interval: time(INTERVAL),

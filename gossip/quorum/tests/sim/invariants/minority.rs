@@ -7,7 +7,11 @@
 use quorum::{Stage, Statement, VoteState};
 
 use super::{Happening, Invariant, VOTE_OUTLIVES};
+use crate::plan::Ms;
 use crate::world::World;
+
+/// A vote cast and ended within one round was made of what was met this recently.
+const JUST_NOW: Ms = 1_000;
 
 pub(super) struct Minority;
 
@@ -55,9 +59,10 @@ fn has_vote(world: &World, (node, endpoint): (usize, usize), voter: usize) -> bo
     is_known && stood_at.is_some_and(|at| world.now <= at + VOTE_OUTLIVES)
 }
 
-/// Whether the node's own vote stands, or stood until this very round.
+/// Whether the node's own vote stands, or may have stood until this very round.
 fn has_own_vote(world: &World, node: usize, endpoint: usize) -> bool {
-    if world.ledger.of(node, endpoint).vote.is_some() {
+    let truth = world.ledger.of(node, endpoint);
+    if truth.vote.is_some() || truth.bad_at.is_some_and(|at| world.now <= at + JUST_NOW) {
         return true;
     }
     let process = &world.nodes[node];

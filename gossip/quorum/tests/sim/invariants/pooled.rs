@@ -67,7 +67,7 @@ fn is_convictable(world: &World, endpoint: usize) -> bool {
     let mut witnesses = 0_u64;
     let mut faults = 0;
     for bad in world.ledger.bads.iter().rev().take_while(|bad| world.now <= bad.at + SURELY_SEEN) {
-        if bad.endpoint == endpoint && !bad.is_slow {
+        if bad.endpoint == endpoint && bad.is_gathered && !bad.is_slow {
             witnesses |= 1 << bad.node;
             faults += 1;
         }

@@ -160,7 +160,8 @@ impl World {
 
     fn suffer(&mut self, node: usize, endpoint: usize, is_slow: bool) {
         self.ledger.of_mut(node, endpoint).bad_at = Some(self.now);
-        self.ledger.bads.push(Bad { at: self.now, node, endpoint, is_slow });
+        let is_gathered = self.nodes[node].seat.endpoints[endpoint].opened.is_none();
+        self.ledger.bads.push(Bad { at: self.now, node, endpoint, is_slow, is_gathered });
     }
 
     /// The node sends the fleet's probe.
