@@ -80,8 +80,7 @@ pub(crate) fn breaker(knobs: &Knobs) -> Rule {
 pub(crate) fn council(plan: &Plan) -> CouncilRule {
     let knobs = &plan.knobs;
     let is_replaced = |fault: &Fault| matches!(fault.what, What::Crash { .. } | What::Lies { .. });
-    let expected_members =
-        if plan.faults.iter().any(is_replaced) { plan.nodes() } else { 0 };
+    let expected_members = if plan.faults.iter().any(is_replaced) { plan.nodes() } else { 0 };
     CouncilRule {
         electorate: ElectorateRule { expected_members, member_grace: time(GRACE) },
         of: if knobs.of_observers { Denominator::Observers } else { Denominator::Members },
