@@ -2,7 +2,8 @@
 //!
 //! It behaves as gossip does where the rule could notice: it relays what others stated, lists the
 //! dead for long and a restarted member twice for a while, holds a member alive while its heartbeat
-//! grows, and tells old statements again. Whoever has a pulse has all that was stated with it.
+//! grows, and tells old statements again. Whoever has a pulse has all that was stated with it; a push
+//! brings news without one.
 
 use std::rc::Rc;
 
@@ -17,6 +18,9 @@ pub(crate) const DETECTION: Ms = 4_000;
 
 /// A member's past generation is listed for this long.
 const GHOST_LASTS: Ms = 8_000;
+
+/// More news than this is not kept beside what is gossiped of a member.
+const PUSHED_MAX: usize = 64;
 
 /// What is carried of one member.
 #[derive(Clone)]
@@ -41,6 +45,15 @@ struct Kept {
     past: Rc<[Heard]>,
     /// The generation before this one, listed until then.
     ghost: Option<(Record, Ms)>,
+    /// What was pushed and not yet gossiped, with the version that will hold it.
+    pushed: Vec<(u64, Heard)>,
+}
+
+/// News on its way, apart from gossip: it says nothing of the member's heart or pulse.
+pub(crate) struct Push {
+    generation: u64,
+    version: u64,
+    news: Vec<Heard>,
 }
 
 /// One node's carrier.
@@ -100,9 +113,24 @@ impl Carrier {
         &self.mine.heard
     }
 
-    /// This node's own record, as it is pushed.
-    pub(crate) fn push(&self) -> Parcel {
-        Rc::new([(self.me, self.mine.clone())])
+    /// What this node states with a number above `after`, to be pushed.
+    pub(crate) fn push(&self, after: u64) -> Rc<Push> {
+        let news = self.mine.heard.iter().filter(|heard| heard.seq > after).cloned().collect();
+        let (generation, version) = (self.mine.generation, self.mine.version);
+        Rc::new(Push { generation, version, news })
+    }
+
+    /// Takes in what `from` pushed. Who is not known yet, or as another process, is not heard.
+    pub(crate) fn take_push(&mut self, from: usize, push: &Push) -> bool {
+        let Some(Some(kept)) = self.kept.get_mut(from) else { return false };
+        let is_news = kept.record.generation == push.generation
+            && kept.record.version < push.version
+            && kept.pushed.len() < PUSHED_MAX;
+        if is_news {
+            kept.pushed.extend(push.news.iter().map(|heard| (push.version, heard.clone())));
+        }
+        self.is_stale |= is_news;
+        is_news
     }
 
     /// All records, as they are gossiped.
@@ -135,7 +163,7 @@ impl Carrier {
                     let grown_at = (*node == from).then_some(now);
                     let ghost = place.take().map(|kept| (kept.record, now + GHOST_LASTS));
                     let (record, past) = (record.clone(), Rc::new([]));
-                    *place = Some(Kept { record, grown_at, past, ghost });
+                    *place = Some(Kept { record, grown_at, past, ghost, pushed: Vec::new() });
                     has_news = true;
                 }
             }
@@ -169,12 +197,15 @@ impl Carrier {
     }
 
     /// What this node has of a member's words.
-    pub(crate) fn words_of(&self, node: usize) -> &[Heard] {
-        match &self.kept[node] {
-            _ if node == self.me => &self.mine.heard,
-            Some(kept) => &kept.record.heard,
+    pub(crate) fn words_of(&self, node: usize) -> impl Iterator<Item = &Heard> {
+        let kept = self.kept[node].as_ref();
+        let pushed = kept.into_iter().flat_map(|kept| &kept.pushed).map(|(_, heard)| heard);
+        let gossiped = match kept {
+            _ if node == self.me => &self.mine.heard[..],
+            Some(kept) => &kept.record.heard[..],
             None => &[],
-        }
+        };
+        gossiped.iter().chain(pushed)
     }
 }
 
@@ -191,6 +222,7 @@ impl Kept {
         let is_new = record.version > self.record.version;
         if is_new {
             self.past = Rc::clone(&self.record.heard);
+            self.pushed.retain(|(version, _)| *version > record.version);
             self.record = Record { heartbeat: self.record.heartbeat, ..record.clone() };
         }
         is_new
@@ -205,6 +237,7 @@ impl Kept {
         sabotage: Option<Sabotage>,
     ) -> Member {
         let mut heard = self.record.heard.to_vec();
+        heard.extend(self.pushed.iter().map(|(_, heard)| heard.clone()));
         if chance.happens(100) {
             heard.extend(self.past.iter().cloned());
             chance.shuffle(&mut heard);

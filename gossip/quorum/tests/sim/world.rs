@@ -162,6 +162,7 @@ impl World {
             | Event::Gossip
             | Event::Client
             | Event::Parcel { .. }
+            | Event::Push { .. }
             | Event::Crosses(_)
             | Event::Answer(_)
             | Event::ProbeAnswer { .. } => {}
@@ -193,6 +194,7 @@ impl World {
             Event::Parcel { from, parcel, wants_reply } => {
                 self.receive(node, (from, &parcel), wants_reply);
             }
+            Event::Push { from, push } => self.receive_push(node, from, &push),
             Event::Crosses(attempt) => self.cross(node, attempt),
             Event::Answer(attempt) => self.answer(node, attempt),
             Event::ProbeAnswer { endpoint, fence, has_passed } => {

@@ -53,8 +53,7 @@ fn has_vote(world: &World, (node, endpoint): (usize, usize), voter: usize) -> bo
         Statement::Vote(about, vote) => about == key && vote.state == VoteState::Stands,
         Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => false,
     };
-    let is_known =
-        world.nodes[node].carrier.words_of(voter).iter().any(|heard| stands(&heard.statement));
+    let is_known = world.nodes[node].carrier.words_of(voter).any(|heard| stands(&heard.statement));
     let stood_at = world.ledger.of(voter, endpoint).stood_at;
     is_known && stood_at.is_some_and(|at| world.now <= at + VOTE_OUTLIVES)
 }
@@ -76,7 +75,7 @@ fn has_own_vote(world: &World, node: usize, endpoint: usize) -> bool {
 /// Whether the node has it from `other` that it holds the endpoint out.
 fn says_held(world: &World, (node, endpoint): (usize, usize), other: usize) -> bool {
     let key = &world.nodes[node].seat.endpoints[endpoint].key;
-    world.nodes[node].carrier.words_of(other).iter().any(|heard| match &heard.statement {
+    world.nodes[node].carrier.words_of(other).any(|heard| match &heard.statement {
         Statement::Step(about, step) => about == key && step.is_held && step.stage != Stage::Closed,
         Statement::Vote(..) | Statement::Override(..) | Statement::Window(..) => false,
     })

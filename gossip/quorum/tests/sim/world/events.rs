@@ -2,10 +2,11 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use breaker::Permit;
 
-use crate::carrier::Parcel;
+use crate::carrier::{Parcel, Push};
 use crate::plan::Ms;
 
 /// Something that happens at its time.
@@ -18,6 +19,8 @@ pub(crate) enum Event {
     Client,
     /// Records arrive.
     Parcel { from: usize, parcel: Parcel, wants_reply: bool },
+    /// News arrives that was pushed.
+    Push { from: usize, push: Rc<Push> },
     /// A request that is under way crosses the slow limit.
     Crosses(Attempt),
     /// The endpoint answers a request.

@@ -95,7 +95,7 @@ impl World {
         let generation = process.generation;
         if self.mould.sabotage == Some(Sabotage::StaleClosing) {
             process.carrier.forge(|heard, _| close_step(heard));
-            self.push(node);
+            self.push(node, 0);
         }
         for event in std::mem::take(&mut self.nodes[node].frozen) {
             let at = self.now + self.chance.below(3);

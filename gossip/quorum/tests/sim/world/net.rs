@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::World;
 use super::events::Event;
-use crate::carrier::Parcel;
+use crate::carrier::{Parcel, Push};
 use crate::node::Life;
 use crate::plan::{Ms, What};
 use crate::rules;
@@ -24,6 +24,35 @@ const GRACE_SLACK: Ms = 1_000;
 impl World {
     /// Sends a parcel on its way.
     pub(super) fn send(&mut self, from: usize, to: usize, parcel: &Parcel, wants_reply: bool) {
+        for at in self.arrivals(from, to) {
+            let parcel = Rc::clone(parcel);
+            // Whichever process holds the address then gets it.
+            self.queue.put(at, (to, 0), Event::Parcel { from, parcel, wants_reply });
+        }
+    }
+
+    /// Pushes what is newer than `after` to everyone.
+    pub(super) fn push(&mut self, from: usize, after: u64) {
+        let mut loss = 0;
+        for fault in &self.active {
+            if let What::Unpushed { loss: lost } = self.plan.faults[*fault].what {
+                loss = loss.max(lost);
+            }
+        }
+        let push = self.nodes[from].carrier.push(after);
+        for to in 0..self.nodes.len() {
+            if loss > 0 && self.chance.happens(loss) {
+                continue;
+            }
+            for at in self.arrivals(from, to) {
+                let push = Rc::clone(&push);
+                self.queue.put(at, (to, 0), Event::Push { from, push });
+            }
+        }
+    }
+
+    /// When a packet that is sent arrives: not at all, once, or twice.
+    fn arrivals(&mut self, from: usize, to: usize) -> impl Iterator<Item = Ms> + use<> {
         let (mut loss, mut doubled, mut delay) = (0, 0, DELAY);
         for fault in &self.active {
             if let What::Rough { loss: l, doubled: d, delay: late } = self.plan.faults[*fault].what
@@ -31,31 +60,17 @@ impl World {
                 (loss, doubled, delay) = (loss.max(l), doubled.max(d), delay.max(late));
             }
         }
-        if from == to || self.cut[from] & 1 << to != 0 || self.chance.happens(loss) {
-            return;
-        }
-        let copies = 1 + u64::from(doubled > 0 && self.chance.happens(doubled));
-        for _ in 0..copies {
-            let at = self.now + 1 + self.chance.below(delay);
-            let parcel = Rc::clone(parcel);
-            // Whichever process holds the address then gets it.
-            self.queue.put(at, (to, 0), Event::Parcel { from, parcel, wants_reply });
-        }
+        let is_lost = from == to || self.cut[from] & 1 << to != 0 || self.chance.happens(loss);
+        let first = (!is_lost).then(|| self.now + 1 + self.chance.below(delay));
+        let is_doubled = !is_lost && doubled > 0 && self.chance.happens(doubled);
+        let second = is_doubled.then(|| self.now + 1 + self.chance.below(delay));
+        first.into_iter().chain(second)
     }
 
-    /// Pushes what is new to everyone.
-    pub(super) fn push(&mut self, from: usize) {
-        let mut loss = 0;
-        for fault in &self.active {
-            if let What::Unpushed { loss: lost } = self.plan.faults[*fault].what {
-                loss = loss.max(lost);
-            }
-        }
-        let parcel = self.nodes[from].carrier.push();
-        for to in 0..self.nodes.len() {
-            if loss == 0 || !self.chance.happens(loss) {
-                self.send(from, to, &parcel, false);
-            }
+    /// Takes in a push.
+    pub(super) fn receive_push(&mut self, node: usize, from: usize, push: &Push) {
+        if self.nodes[node].carrier.take_push(from, push) {
+            self.wake(node, SOON);
         }
     }
 

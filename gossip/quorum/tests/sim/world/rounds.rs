@@ -42,9 +42,10 @@ impl World {
             process.carrier.state(said, is_suspect);
             self.forge(node);
             self.learn(node);
-            if news.is_some_and(|seq| seq > self.nodes[node].pushed) {
-                self.nodes[node].pushed = news.unwrap_or(0);
-                self.push(node);
+            let pushed = self.nodes[node].pushed;
+            if let Some(seq) = news.filter(|seq| *seq > pushed) {
+                self.nodes[node].pushed = seq;
+                self.push(node, pushed);
             }
         }
         self.nodes[node].round_due = 0;
