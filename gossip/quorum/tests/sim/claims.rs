@@ -1,0 +1,87 @@
+//! The claims of the simulation.
+
+use crate::plan::Plan;
+use crate::replay;
+use crate::rules::WINDOW;
+use crate::runner::{failures_max, run, run_seeds, seeds};
+use crate::world::Manner;
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let seeds = seeds();
+    let begun = std::time::Instant::now();
+    let report = run_seeds(seeds.clone(), Manner::default(), failures_max());
+    let figures = report.figures;
+    eprintln!(
+        "{} seeds ({seeds:?}) in {:.1} s, {} of them opened something; {figures:?}",
+        report.seeds,
+        begun.elapsed().as_secs_f64(),
+        report.eventful
+    );
+    let mut failures = report.failures;
+    failures.sort_by_key(|(seed, _)| *seed);
+    for (seed, violation) in &failures {
+        eprintln!("seed {seed}: {} at {}: {}", violation.invariant, violation.at, violation.what);
+    }
+    if let Some((seed, violation)) = failures.first() {
+        panic!("{}", replay::keep(&Plan::draw(*seed), Manner::default(), violation));
+    }
+    assert!(report.eventful * 2 > report.seeds, "most seeds should open something");
+    assert!(figures.seconded > 0 && figures.loans > 0, "the whole rule should be at work");
+}
+
+#[test]
+fn what_once_failed_is_replayed() {
+    for (name, text) in replay::kept() {
+        let plan = Plan::read(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if let Some(violation) = run(&plan, Manner::default()).violation {
+            panic!("{name}: {violation:?}");
+        }
+    }
+}
+
+/// No clock that can jump is read anywhere. What is left to jump is where a node's own clock began,
+/// as after a reboot, and nothing may depend on that.
+#[test]
+fn where_clocks_began_changes_nothing() {
+    for seed in 0..150 {
+        let plan = Plan::draw(seed);
+        let moved = Manner { origin: 7_000 * WINDOW, ..Manner::default() };
+        let (here, there) = (run(&plan, Manner::default()), run(&plan, moved));
+        assert_eq!(here.trace, there.trace, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_seed_is_repeated_exactly() {
+    for seed in 0..150 {
+        let plan = Plan::draw(seed);
+        let (once, again) = (run(&plan, Manner::default()), run(&plan, Manner::default()));
+        assert_eq!(once.trace, again.trace, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_plan_is_read_as_it_was_written() {
+    for seed in 0..2_000 {
+        let plan = Plan::draw(seed);
+        assert_eq!(Plan::read(&plan.to_string()), Ok(plan), "seed {seed}");
+    }
+}
+
+/// Prints what happens in the run of one seed or of one kept replay, for whoever looks for a cause.
+#[test]
+fn a_run_can_be_told() {
+    let wish = std::env::var("TELL").unwrap_or_default();
+    let kept = replay::kept().into_iter().find(|(name, _)| *name == wish);
+    let plan = match (wish.parse(), kept) {
+        (_, Some((_, text))) => Plan::read(&text).unwrap(),
+        (Ok(seed), None) => Plan::draw(seed),
+        (Err(_), None) => Plan::draw(1),
+    };
+    let outcome = run(&plan, Manner { is_told: true, ..Manner::default() });
+    assert!(!outcome.story.is_empty());
+    if !wish.is_empty() {
+        eprintln!("{plan}{}\n{:?}", outcome.story.join("\n"), outcome.violation);
+    }
+}

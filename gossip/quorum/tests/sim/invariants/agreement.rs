@@ -1,0 +1,45 @@
+//! Views agree within ten seconds after the last heal: from then on no two nodes differ on an
+//! endpoint for longer than a change needs to reach everyone.
+
+use super::{Invariant, SETTLED};
+use crate::plan::Ms;
+use crate::world::World;
+
+/// A change that is not pushed is on its way for two intervals of gossip at most, and is acted on
+/// within half a second.
+const ON_ITS_WAY: Ms = 2_500;
+
+#[derive(Default)]
+pub(super) struct Agreement {
+    /// Since when the nodes differ on each endpoint.
+    differ_since: Vec<Option<Ms>>,
+}
+
+impl Invariant for Agreement {
+    fn name(&self) -> &'static str {
+        "agreement"
+    }
+
+    fn look(&mut self, world: &World) -> Result<(), String> {
+        self.differ_since.resize(world.plan.endpoints(), None);
+        let is_settled = world.calm_for() >= SETTLED;
+        for (endpoint, since) in self.differ_since.iter_mut().enumerate() {
+            let outs = (0..world.nodes.len())
+                .filter(|node| world.ledger.of(*node, endpoint).is_out)
+                .count();
+            let is_agreed = outs == 0 || outs == world.nodes.len();
+            if is_agreed || !is_settled {
+                *since = None;
+                continue;
+            }
+            let since = *since.get_or_insert(world.now);
+            if world.now > since + ON_ITS_WAY {
+                return Err(format!(
+                    "{outs} of {} nodes have endpoint {endpoint} out since {since}",
+                    world.nodes.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}

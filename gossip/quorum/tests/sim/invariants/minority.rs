@@ -1,0 +1,82 @@
+//! No node flips without holding a quorum of valid votes, and a minority never does.
+//!
+//! The votes are counted again here, from what the node's carrier truly holds and what the voters
+//! truly stated, against the members that truly count. A node may also join an opening that more
+//! than half of the members say they hold.
+
+use quorum::{Stage, Statement, VoteState};
+
+use super::{Happening, Invariant, VOTE_OUTLIVES};
+use crate::plan::Ms;
+use crate::world::World;
+
+/// A vote cast and ended within one round was made of what was met this recently.
+const JUST_NOW: Ms = 1_000;
+
+pub(super) struct Minority;
+
+impl Invariant for Minority {
+    fn name(&self) -> &'static str {
+        "minority"
+    }
+
+    fn happened(&mut self, world: &World, happening: &Happening) -> Result<(), String> {
+        let Happening::Opened { node, endpoint, .. } = *happening else { return Ok(()) };
+        let members = world.ledger.electorate_size();
+        let everyone = world.nodes.len();
+        let counts = world.ledger.electorate & 1 << node != 0;
+        let quorum = match (world.plan.knobs.of_observers, counts) {
+            (true, _) => 2,
+            (false, true) => members / 2 + 1,
+            (false, false) => everyone / 2 + 1,
+        };
+        let votes = (0..everyone).filter(|voter| has_vote(world, (node, endpoint), *voter)).count();
+        let holders =
+            (0..everyone).filter(|other| says_held(world, (node, endpoint), *other)).count();
+        if votes >= quorum || holders > members / 2 {
+            return Ok(());
+        }
+        Err(format!(
+            "gw-{node} takes endpoint {endpoint} out with {votes} true votes and {holders} holders \
+             of {members} members"
+        ))
+    }
+}
+
+/// Whether the node has a standing vote of `voter`, which the voter did state of late.
+fn has_vote(world: &World, (node, endpoint): (usize, usize), voter: usize) -> bool {
+    if voter == node {
+        return has_own_vote(world, node, endpoint);
+    }
+    let key = &world.nodes[node].seat.endpoints[endpoint].key;
+    let stands = |statement: &Statement| match statement {
+        Statement::Vote(about, vote) => about == key && vote.state == VoteState::Stands,
+        Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => false,
+    };
+    let is_known = world.nodes[node].carrier.words_of(voter).any(|heard| stands(&heard.statement));
+    let stood_at = world.ledger.of(voter, endpoint).stood_at;
+    is_known && stood_at.is_some_and(|at| world.now <= at + VOTE_OUTLIVES)
+}
+
+/// Whether the node's own vote stands, or may have stood until this very round.
+fn has_own_vote(world: &World, node: usize, endpoint: usize) -> bool {
+    let truth = world.ledger.of(node, endpoint);
+    if truth.vote.is_some() || truth.bad_at.is_some_and(|at| world.now <= at + JUST_NOW) {
+        return true;
+    }
+    let process = &world.nodes[node];
+    let seen = &process.seat.endpoints[endpoint];
+    let clock = process.clock.read(world.now);
+    let view = process.seat.council.endpoint(clock, &seen.key);
+    let mine = view.iter().flat_map(|view| &view.votes).find(|vote| vote.voter == process.id());
+    mine.is_some_and(|vote| vote.vote.state == VoteState::Stands)
+}
+
+/// Whether the node has it from `other` that it holds the endpoint out.
+fn says_held(world: &World, (node, endpoint): (usize, usize), other: usize) -> bool {
+    let key = &world.nodes[node].seat.endpoints[endpoint].key;
+    world.nodes[node].carrier.words_of(other).any(|heard| match &heard.statement {
+        Statement::Step(about, step) => about == key && step.is_held && step.stage != Stage::Closed,
+        Statement::Vote(..) | Statement::Override(..) | Statement::Window(..) => false,
+    })
+}

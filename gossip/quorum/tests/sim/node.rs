@@ -1,0 +1,134 @@
+//! One node of the simulated fleet: its seat, its carrier, its clock, and whether it runs.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use breaker::{Breaker, Snapshot};
+use quorum::{Council, EndpointKey, NodeId};
+
+use crate::carrier::Carrier;
+use crate::glue::Seat;
+use crate::plan::{Ms, Plan};
+use crate::rules;
+use crate::sabotage::Sabotage;
+use crate::world::events::Event;
+
+/// Whether a node's process is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It runs.
+    Running,
+    /// It is stopped, and does not know.
+    Paused,
+    /// It is gone.
+    Down,
+}
+
+/// Where a node's monotonic clock began and how fast it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) origin: Ms,
+    /// Thousandths by which it is too fast.
+    pub(crate) drift: i64,
+}
+
+/// What all nodes of a fleet are made of.
+pub(crate) struct Mould {
+    pub(crate) names: Rc<[NodeId]>,
+    pub(crate) keys: Rc<[EndpointKey]>,
+    pub(crate) sabotage: Option<Sabotage>,
+}
+
+/// One node.
+pub(crate) struct Node {
+    id: NodeId,
+    pub(crate) seat: Seat,
+    pub(crate) carrier: Carrier,
+    pub(crate) clock: Clock,
+    pub(crate) life: Life,
+    /// The number of the process; what belongs to an earlier one is void.
+    pub(crate) generation: u64,
+    /// When its next round is due; other rounds in the queue are void.
+    pub(crate) round_due: Ms,
+    /// What reached it while it was stopped; at most [`FROZEN_MAX`].
+    pub(crate) frozen: Vec<Event>,
+    /// Its breakers as last written to disk, and when.
+    pub(crate) saved: Option<(Ms, Vec<Snapshot>)>,
+    /// The greatest number pushed so far.
+    pub(crate) pushed: u64,
+}
+
+/// More than this does not wait in the sockets of a stopped process.
+pub(crate) const FROZEN_MAX: usize = 512;
+
+impl Clock {
+    /// What the clock shows at `now`.
+    pub(crate) fn read(self, now: Ms) -> Duration {
+        let rate = 1_000_i64.saturating_add(self.drift).unsigned_abs();
+        Duration::from_micros(self.origin * 1_000 + now * rate)
+    }
+
+    /// The same in whole milliseconds.
+    pub(crate) fn ms(self, now: Ms) -> Ms {
+        self.read(now).as_millis() as Ms
+    }
+}
+
+impl Node {
+    /// Node `index` in its `generation`, begun at `now`.
+    pub(crate) fn new(
+        plan: &Plan,
+        mould: &Mould,
+        (index, generation): (usize, u64),
+        (clock, now): (Clock, Ms),
+    ) -> Self {
+        let council_rule = rules::council(plan);
+        let mut council = Council::new(mould.names[index].clone(), council_rule, clock.read(now));
+        let mut endpoints = Vec::with_capacity(mould.keys.len());
+        for (endpoint, key) in mould.keys.iter().enumerate() {
+            let mut enrolment = rules::enrolment(&plan.knobs, plan.pool_of(endpoint));
+            if mould.sabotage == Some(Sabotage::NoDedup) {
+                enrolment.conviction.dedup = Duration::ZERO;
+            }
+            council.enrol(key.clone(), enrolment);
+            let seed = plan.seed ^ (index as u64) << 32 ^ (endpoint as u64) << 48;
+            endpoints.push((key.clone(), Breaker::new(rules::breaker(&plan.knobs), seed)));
+        }
+        let ladder = (plan.knobs.canaries, plan.knobs.has_probe);
+        Self {
+            id: mould.names[index].clone(),
+            seat: Seat::new(council, endpoints, ladder, mould.sabotage),
+            carrier: Carrier::new((index, generation), &mould.names, mould.sabotage),
+            clock,
+            life: Life::Running,
+            generation,
+            round_due: 0,
+            frozen: Vec::new(),
+            saved: None,
+            pushed: 0,
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn id(&self) -> NodeId {
+        self.id.clone()
+    }
+
+    /// Writes the breakers to disk.
+    pub(crate) fn save(&mut self, now: Ms) {
+        let clock = self.clock.read(now);
+        let snapshots = self.seat.endpoints.iter();
+        let snapshots = snapshots.map(|endpoint| endpoint.breaker.snapshot(clock)).collect();
+        self.saved = Some((now, snapshots));
+    }
+
+    /// Takes up what the process before had written to disk.
+    pub(crate) fn take_up(&mut self, plan: &Plan, now: Ms, saved: (Ms, Vec<Snapshot>)) {
+        let clock = self.clock.read(now);
+        let (saved_at, snapshots) = saved;
+        for (endpoint, mut snapshot) in self.seat.endpoints.iter_mut().zip(snapshots) {
+            snapshot.away = rules::time(now - saved_at);
+            endpoint.restore(clock, plan.seed ^ now, rules::breaker(&plan.knobs), &snapshot);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Bugs planted on purpose, to see that the invariants catch them.
+//!
+//! Each is a mistake that the rule's authors could have made, made in the simulation's own glue or
+//! carrier, so that production code holds none of it.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sabotage {
+    /// An opening that the fleet imposed is stated as the node's own.
+    ImposedVotes,
+    /// The answer to an old probe is taken for the answer to the present one.
+    LateVerdicts,
+    /// A steward that slept takes the endpoint for closed when it wakes.
+    StaleClosing,
+    /// A lost member is taken for one that left in good order.
+    LostShrinks,
+    /// Slow evidence of several members at once counts several times.
+    NoDedup,
+    /// One member's vote is handed on as another's as well.
+    TwoBallots,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::ImposedVotes,
+        Self::LateVerdicts,
+        Self::StaleClosing,
+        Self::LostShrinks,
+        Self::NoDedup,
+        Self::TwoBallots,
+    ];
+}
