@@ -23,6 +23,7 @@ use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
+use crate::roll::Roll;
 use crate::server::Server;
 use crate::upstream::Upstream;
 
@@ -118,6 +119,7 @@ impl App {
         let checks = tokio::spawn(health::run(Arc::clone(&fleet), parts.probes.clone()));
         let me = (NodeId::new(node), generation);
         let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, parts));
+        tasks.extend(keep_roll(config, &seat, &stopped));
 
         let admin = Arc::new(Admin::new(config, &seat, &history, &meters, carrier.as_ref()));
         let bound = admin::bind(config.admin.listen).await;
@@ -186,6 +188,18 @@ fn generation(config: &Config) -> u64 {
         tracing::warn!(%error, "the generation cannot be kept; the clock alone gives it");
         wall_millis
     })
+}
+
+/// Recalls the members of the last life and keeps the list from here on; a single node has none.
+fn keep_roll(
+    config: &Config,
+    seat: &Arc<Seat>,
+    stopped: &watch::Receiver<bool>,
+) -> Option<JoinHandle<()>> {
+    let state = config.state.as_ref().filter(|_| config.cluster.is_some())?;
+    let roll = Roll::beside(&state.path, state.every);
+    roll.recall(seat);
+    Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
 }
 
 /// What every request needs to know.

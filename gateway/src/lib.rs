@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod mock;
 pub mod proxy;
 pub mod replay;
+pub mod roll;
 pub mod server;
 pub mod snapshot;
 pub mod upstream;

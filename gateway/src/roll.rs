@@ -45,7 +45,7 @@ impl Roll {
             Ok(names) if names.is_empty() => {}
             Ok(names) => {
                 tracing::info!(members = names.len(), "the members of the last life are known");
-                seat.council().recall(clock::now(), &names);
+                seat.council().recall(clock::now(), names);
             }
             Err(error) => {
                 let path = self.path.display();

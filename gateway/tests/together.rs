@@ -64,6 +64,13 @@ async fn what_no_node_can_convict_by_alone_the_fleet_convicts_together() {
         let votes = view["votes"].as_array().unwrap();
         assert!(votes.iter().all(|vote| vote["basis"] == "seconded"), "{view}");
     }
+    let first = &fleet.nodes[0];
+    until("the windows are told no more", async || {
+        first.explain(B).await["windows"].as_array().unwrap().is_empty()
+    })
+    .await;
+    let view = first.explain(B).await;
+    assert!(view["cluster"]["votes_counted"].as_u64() >= Some(2), "the votes stand: {view}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

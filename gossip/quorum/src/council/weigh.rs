@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::council::{Council, Denominator};
 use crate::dossier::{Dossier, Told, Word};
 use crate::statement::{Basis, EndpointKey, NodeId, Vote, VoteState, Window};
-use crate::tally::{Ballot, Tally, has_witnesses, is_valid, tally};
+use crate::tally::{Ballot, Tally, WITNESSES_MIN, has_witnesses, is_valid, tally};
 use crate::view::Weight;
 use crate::voice::Voice;
 
@@ -51,7 +51,9 @@ impl Council {
     /// All votes known on an endpoint, this node's own first.
     pub(crate) fn ballot_box<'a>(&'a self, now: Duration, dossier: &'a Dossier) -> BallotBox<'a> {
         let electorate = self.denominator(now, dossier);
-        let witnesses = self.witnesses(now, dossier);
+        // What opened an incident had its witnesses; their windows are told no more once it stands.
+        let had = if dossier.circuit.opening.is_some() { WITNESSES_MIN } else { 0 };
+        let witnesses = self.witnesses(now, dossier).max(had);
         let has_witnesses = has_witnesses(electorate, witnesses);
         let closed = dossier.circuit.closed();
         let judge = |weight: Weight, id: &NodeId, vote: &Vote| match weight {
