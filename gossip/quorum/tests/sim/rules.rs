@@ -54,7 +54,7 @@ pub(crate) fn breaker(knobs: &Knobs) -> Rule {
             total: time(SLOW),
             first_token: None,
             min_tokens_per_second: None,
-            dedup: time(1_000),
+            dedup: time(3_000),
             confirmations: 2,
             p95: None,
             relative: None,
