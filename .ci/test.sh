@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # The test command: format, lints, documentation, and every test. It needs Rust with rustfmt and
-# clippy, a C compiler, and python3 with venv (for the official OpenAI client, which one test installs
-# below the target directory); on Debian, as root, it installs what is missing.
+# clippy, a C compiler, python3 with venv (for the official OpenAI client, which one test installs
+# below the target directory), and for fleets in networks of their own ip, nft and libfaketime; on
+# Debian, as root, it installs what is missing. Who is not root must be allowed user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3 python3-venv)
+command -v ip >/dev/null || missing+=(iproute2)
+command -v nft >/dev/null || missing+=(nftables)
+command -v faketime >/dev/null || missing+=(faketime)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q && apt-get install -qy "${missing[@]}"

@@ -6,6 +6,8 @@
 mod auth;
 mod orders;
 mod render;
+mod tenants;
+mod why;
 
 use std::convert::Infallible;
 use std::io;
@@ -22,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use quorum::NodeId;
+use quorum::{Denominator, NodeId};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -50,6 +52,8 @@ pub struct Admin {
     meters: Arc<Meters>,
     gossip: Option<Arc<gossip::Stats>>,
     is_draining: AtomicBool,
+    suspect_unready: bool,
+    of: Denominator,
 }
 
 /// An answer: a status with a JSON document or a text.
@@ -96,6 +100,11 @@ impl Admin {
             meters: Arc::clone(meters),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),
             is_draining: AtomicBool::new(false),
+            suspect_unready: config
+                .cluster
+                .as_ref()
+                .is_some_and(|cluster| cluster.quorum.suspect_unready),
+            of: config.cluster.as_ref().map_or(Denominator::Members, |one| one.quorum.of),
         }
     }
 
@@ -228,6 +237,9 @@ impl Admin {
             return orders::force(&self.seat, name, body);
         }
         let Some(member) = path.strip_prefix("members/") else { return Reply::not_found() };
+        if let Some((id, is_muted)) = orders::muting(member) {
+            return orders::mute(&self.seat, id, is_muted);
+        }
         match member.strip_suffix("/forget") {
             Some(id) if self.seat.council().forget(&NodeId::new(id)) => {
                 tracing::warn!(target: "audit", member = id, "an operator forgets a lost member");

@@ -105,6 +105,7 @@ impl App {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config_hash: config.hash(),
             standing: Standing::Serving,
+            is_suspect: false,
         };
         let parts = Parts {
             fleet: Arc::clone(&fleet),
@@ -226,7 +227,7 @@ async fn carry(
         seeds: cluster.seeds.clone(),
         gossip_interval: cluster.gossip_interval,
         tls,
-        push: true,
+        push: cluster.push,
     };
     let (carrier, running) = gossip::start(settings, mine, stopped).await?;
     Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))
@@ -237,12 +238,18 @@ async fn carry(
 fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sink {
     let (history, meters, wake) = (Arc::clone(history), Arc::clone(meters), Arc::clone(wake));
     Arc::new(move |happening: Happening| {
-        let Happening { endpoint, transition } = happening;
+        let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
         let reason = transition.reason.to_string();
-        tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
         let labels =
             [("endpoint", endpoint.as_str()), ("from", from.as_str()), ("to", to.as_str())];
+        // A tenant's breaker is this node's affair: counted without its name, no news to the fleet.
+        if let Some(tenant) = tenant {
+            tracing::info!(%endpoint, %tenant, %from, %to, %reason, "breaker of a tenant");
+            meters.counter("tenant_breaker_transitions_total", &labels).increment(1);
+            return;
+        }
+        tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
         meters.counter("breaker_transitions_total", &labels).increment(1);
         let what = format!("{from} to {to}: {reason}");
         let wall_millis = clock::wall_millis();

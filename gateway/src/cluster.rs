@@ -5,19 +5,20 @@
 //! path, which only reads what it leaves in the endpoints. A node without a `cluster` section runs
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
+mod deputy;
 mod probe;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gossip::{Mine, Ours};
-use quorum::circuit::Recovery;
 use quorum::{
-    Card, Council, CouncilRule, Decision, ElectorateRule, EndpointKey, Forced, Member, NodeId,
-    ProbeResult, Standing,
+    Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
+    NodeId, ProbeResult, Standing,
 };
 use tokio::sync::{Notify, watch};
 
+pub use self::deputy::{Deputy, Round};
 use crate::clock;
 use crate::config;
 use crate::fleet::Fleet;
@@ -32,19 +33,18 @@ const VOTE_TTL_INTERVALS: u32 = 10;
 /// A vote is renewed every this many gossip intervals.
 const RENEW_INTERVALS: u32 = 2;
 
-/// After a restart the fleet's verdicts are heard anew within this, counted from the end of observing.
-const RELEARN: Duration = Duration::from_secs(5);
-
 /// This node's seat in the fleet: its council, and what may be asked and ordered.
 pub struct Seat {
     /// This node's name.
     pub me: NodeId,
     /// This node's generation.
     pub generation: u64,
-    council: Mutex<Council>,
+    deputy: Deputy,
     card: Mutex<Card>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
+    /// Where another process uses this node's name.
+    duplicate: Mutex<Option<String>>,
 }
 
 /// What a seat shares with the rest of the gateway.
@@ -70,31 +70,27 @@ impl Seat {
         card: Card,
         parts: Parts,
     ) -> Self {
-        let rule = rule_of(cluster);
-        let mut council = Council::new(me.clone(), rule, clock::now());
-        for (pool, endpoint) in parts.fleet.endpoints() {
-            let open = &endpoint.config.rule.open;
-            let recovery = Recovery {
-                base: open.base,
-                max: open.max,
-                reset_after: open.reset_after,
-                probe_timeout: pool.probe.first_token,
-            };
-            council.enrol(endpoint.key.clone(), recovery);
-        }
+        let fleet = Arc::clone(&parts.fleet);
+        let deputy = Deputy::new(me.clone(), rule_of(cluster), fleet, clock::now());
         Self {
             me,
             generation,
-            council: Mutex::new(council),
+            deputy,
             card: Mutex::new(card),
             parts,
             members: Mutex::default(),
+            duplicate: Mutex::default(),
         }
     }
 
     /// The council, for views and orders; never held over an await.
     pub fn council(&self) -> MutexGuard<'_, Council> {
-        lock(&self.council)
+        self.deputy.council()
+    }
+
+    /// The address of another process that uses this node's name, if one does.
+    pub fn duplicate(&self) -> Option<String> {
+        lock(&self.duplicate).clone()
     }
 
     /// The members as the carrier last showed them, this node excluded.
@@ -153,8 +149,9 @@ impl Seat {
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             if heard {
-                let members = ours.borrow_and_update().members.clone();
-                *lock(&self.members) = Arc::new(members);
+                let heard = ours.borrow_and_update().clone();
+                *lock(&self.members) = Arc::new(heard.members);
+                *lock(&self.duplicate) = heard.duplicate;
             }
             self.round(&mine);
         }
@@ -178,34 +175,23 @@ impl Seat {
         }
     }
 
-    /// One round: hear, state, decide, apply, publish.
+    /// One round: hear, decide, apply, publish.
     fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>) {
         let now = clock::now();
-        let members = self.members();
-        self.parts.fleet.tick(now);
-        // What was heard is applied before this node states anything: a breaker whose incident was
-        // closed is released first and does not vote anew by what it held before.
-        let decisions = {
-            let mut council = self.council();
-            council.hear(now, &members);
-            council.step(now)
-        };
-        self.apply(now, decisions);
-        let decisions = {
-            let mut council = self.council();
-            for (_, endpoint) in self.parts.fleet.endpoints() {
-                council.state(now, &endpoint.key, endpoint.local_opening());
-            }
-            council.step(now)
-        };
-        self.apply(now, decisions);
-        self.let_go(now);
-        let stated = self.council().statements(now);
+        let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
+        for decision in decisions {
+            self.follow(now, decision);
+        }
+        for endpoint in let_go {
+            let what = "let go: the fleet no longer has it out".to_owned();
+            self.note(now, &endpoint, "cluster", what);
+        }
+        lock(&self.card).is_suspect = self.council().is_suspect();
         let card = self.card();
         mine.send_if_modified(|mine| {
-            let is_new = stated.is_some() || mine.card.as_ref() != Some(&card);
-            if let Some(stated) = stated {
-                mine.stated = stated;
+            let is_new = said.is_some() || mine.card.as_ref() != Some(&card);
+            if let Some(said) = said {
+                (mine.stated, mine.pulse) = (said.stated, said.pulse);
             }
             mine.card = Some(card);
             is_new
@@ -213,94 +199,62 @@ impl Seat {
         probe::recover_locally(self, now);
     }
 
-    /// Lets go of what the state file says the fleet had out, once there was time to hear that it no
-    /// longer has: the incident may have closed while this node was down.
-    fn let_go(&self, now: Duration) {
-        let orphans: Vec<EndpointKey> = {
-            let council = self.council();
-            if now < council.observing_until() + RELEARN {
-                return;
+    /// Does what a decision asks for outside the endpoints: it is counted, noted and logged, and a
+    /// probe is sent.
+    fn follow(self: &Arc<Self>, now: Duration, decision: Decision) {
+        match decision {
+            Decision::Opened { endpoint, opening, tally, electorate } => {
+                let took = now.saturating_sub(opening.since);
+                self.flipped("open");
+                let latency = self.parts.meters.histogram("flip_latency_seconds", &[]);
+                latency.record(took.as_secs_f64());
+                let (counted, of) = (tally.counted, electorate);
+                tracing::warn!(%endpoint, incident = opening.incident, votes = counted,
+                    electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
+                let what =
+                    format!("opened: incident {}, {counted} of {of} votes", opening.incident);
+                self.note(now, &endpoint, "cluster", what);
             }
-            let endpoints = self.parts.fleet.endpoints().map(|(_, endpoint)| endpoint);
-            let orphans = endpoints.filter(|one| one.is_held() && !council.is_open(&one.key));
-            orphans.map(|endpoint| endpoint.key.clone()).collect()
-        };
-        for endpoint in orphans {
-            self.with(&endpoint, |one| one.release(now));
-            self.note(
-                now,
-                &endpoint,
-                "cluster",
-                "let go: the fleet no longer has it out".to_owned(),
-            );
+            Decision::Closed { endpoint, incident, was_open } => {
+                if was_open {
+                    self.flipped("close");
+                }
+                tracing::info!(%endpoint, incident, "the incident is over");
+                self.note(now, &endpoint, "cluster", format!("closed: incident {incident}"));
+            }
+            Decision::Probe { endpoint, fence } => probe::lead(self, endpoint, fence),
+            Decision::Lend { endpoint, fence, successes } => {
+                tracing::info!(%endpoint, incident = fence.incident, turn = fence.turn, successes,
+                    "this node holds the canary slot");
+                let what = format!("canary slot to {}, turn {}", self.me, fence.turn);
+                self.note(now, &endpoint, "cluster", what);
+            }
+            Decision::Recall { endpoint } => {
+                tracing::info!(%endpoint, "the canary slot is handed on");
+                self.note(now, &endpoint, "cluster", "canary slot handed on".to_owned());
+            }
+            Decision::Forced { endpoint, forced } => {
+                let what = forced.as_str();
+                tracing::warn!(%endpoint, order = what, "an operator's order holds");
+                self.note(now, &endpoint, "operator", what.to_owned());
+            }
         }
     }
 
-    fn apply(self: &Arc<Self>, now: Duration, decisions: Vec<Decision>) {
-        for decision in decisions {
-            match decision {
-                Decision::Opened { endpoint, opening, tally, electorate } => {
-                    let took = now.saturating_sub(opening.since);
-                    self.with(&endpoint, |one| one.hold(now));
-                    self.parts
-                        .meters
-                        .counter("cluster_flips_total", &[("direction", "open")])
-                        .increment(1);
-                    self.parts
-                        .meters
-                        .histogram("flip_latency_seconds", &[])
-                        .record(took.as_secs_f64());
-                    let (counted, of) = (tally.counted, electorate);
-                    tracing::warn!(%endpoint, incident = opening.incident, votes = counted,
-                        electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
-                    self.note(
-                        now,
-                        &endpoint,
-                        "cluster",
-                        format!("opened: incident {}, {counted} of {of} votes", opening.incident),
-                    );
-                }
-                Decision::Closed { endpoint, incident, was_open } => {
-                    self.with(&endpoint, |one| one.release(now));
-                    if was_open {
-                        let labels = [("direction", "close")];
-                        self.parts.meters.counter("cluster_flips_total", &labels).increment(1);
-                    }
-                    tracing::info!(%endpoint, incident, "the incident is over");
-                    self.note(now, &endpoint, "cluster", format!("closed: incident {incident}"));
-                }
-                Decision::Probe { endpoint, fence } => probe::lead(self, endpoint, fence),
-                Decision::Forced { endpoint, forced } => {
-                    self.with(&endpoint, |one| one.force(forced));
-                    let what = forced.as_str();
-                    tracing::warn!(%endpoint, order = what, "an operator's order holds");
-                    self.note(now, &endpoint, "operator", what.to_owned());
-                }
-            }
-        }
+    fn flipped(&self, direction: &'static str) {
+        let labels = [("direction", direction)];
+        self.parts.meters.counter("cluster_flips_total", &labels).increment(1);
     }
 
     /// Takes in how the steward's probe went.
     fn probed(&self, endpoint: &EndpointKey, fence: (u64, u32), result: ProbeResult) {
-        let result_name = match result {
-            ProbeResult::Passed => "passed",
-            ProbeResult::Failed => "failed",
-            ProbeResult::Inconclusive => "inconclusive",
-        };
-        let labels = [("endpoint", endpoint.as_str()), ("result", result_name)];
-        self.parts.meters.counter("probes_total", &labels).increment(1);
+        let result_name = probe::word(result);
         let now = clock::now();
         tracing::info!(%endpoint, incident = fence.0, failures = fence.1, result = result_name,
             "this node, the steward, has probed");
         self.note(now, endpoint, "cluster", format!("probe by {} {result_name}", self.me));
-        self.council().probed(now, endpoint, fence, result);
+        self.deputy.probed(now, endpoint, fence, result);
         self.parts.wake.notify_one();
-    }
-
-    fn with(&self, key: &EndpointKey, deed: impl FnOnce(&crate::fleet::Endpoint)) {
-        if let Some((_, endpoint)) = self.parts.fleet.endpoint(key) {
-            deed(endpoint);
-        }
     }
 
     fn note(&self, at: Duration, endpoint: &EndpointKey, scope: &'static str, what: String) {
@@ -320,6 +274,9 @@ fn rule_of(cluster: Option<&config::Cluster>) -> CouncilRule {
         member_grace: Duration::from_secs(60),
         max_open: Duration::from_secs(30 * 60),
         observe: Duration::ZERO,
+        of: Denominator::Members,
+        max_open_share_milli: 1_000,
+        suspect_unready: false,
     };
     let quorum = cluster.map_or(&alone, |cluster| &cluster.quorum);
     let interval = cluster.map_or(Duration::from_secs(1), |cluster| cluster.gossip_interval);
@@ -332,5 +289,8 @@ fn rule_of(cluster: Option<&config::Cluster>) -> CouncilRule {
         vote_ttl: interval * VOTE_TTL_INTERVALS,
         renew_every: interval * RENEW_INTERVALS,
         max_open: quorum.max_open,
+        of: quorum.of,
+        max_open_share_milli: quorum.max_open_share_milli,
+        interval,
     }
 }

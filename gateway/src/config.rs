@@ -16,10 +16,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quorum::Denominator;
+
 mod address;
 mod check;
+mod codes;
 mod error;
 mod file;
+mod probe;
 mod scalar;
 mod section;
 #[cfg(test)]
@@ -28,7 +32,9 @@ mod tests;
 use crate::fnv;
 
 pub use address::is_metadata_address;
+pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::ConfigError;
+pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -40,8 +46,8 @@ pub const ENDPOINTS_MAX: usize = 10_000;
 pub const ALIASES_MAX: usize = 64;
 /// Most seeds a node is given.
 pub const SEEDS_MAX: usize = 64;
-/// Most codes in `circuit_breaker.capacity_status_codes`.
-pub const CAPACITY_CODES_MAX: usize = 16;
+/// Most entries of `retry.on`.
+pub const RETRY_ON_MAX: usize = 32;
 /// Most paths in `fail_closed.allowed_paths`.
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
@@ -229,6 +235,9 @@ pub struct Cluster {
     pub tls: ClusterTls,
     /// Time between two rounds of gossip; 50 ms to 60 s, 1 s by default.
     pub gossip_interval: Duration,
+    /// Whether news is also sent directly to all live members; true by default. Without it gossip
+    /// alone brings it, within two intervals.
+    pub push: bool,
     /// When a majority is one.
     pub quorum: QuorumConfig,
 }
@@ -260,6 +269,13 @@ pub struct QuorumConfig {
     pub max_open: Duration,
     /// How long a node only watches after a start or a pause; 3 s by default.
     pub observe: Duration,
+    /// Who forms the denominator; all members by default.
+    pub of: Denominator,
+    /// The largest share of a pool that votes may have out at once, in thousandths, 1 to 1,000;
+    /// 1,000 by default. At least one endpoint may always be out.
+    pub max_open_share_milli: u32,
+    /// Whether a node that suspects itself says that it is not ready; not by default.
+    pub suspect_unready: bool,
 }
 
 /// Where the state of the circuits is kept, so that a restart does not forget what is sick. It is
@@ -290,6 +306,17 @@ pub struct FailClosed {
 pub struct Retry {
     /// Attempts of one request, the first included; 1 to 10, 3 by default.
     pub max_attempts: u32,
+    /// After which failures the same endpoint is asked again, once, if no other is left.
+    pub on: RetryOn,
+}
+
+/// After which failures the same endpoint may be asked again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn {
+    /// No connection could be made; yes by default.
+    pub refused: bool,
+    /// These statuses; 502, 503 and 529 by default.
+    pub codes: Vec<u16>,
 }
 
 /// How long an attempt may take.
@@ -320,11 +347,6 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long an attempt may take.
     pub timeouts: Timeouts,
-    /// The synthetic request that tries an endpoint first.
-    pub probe: Probe,
-    /// The statuses by which an endpoint says that it is busy, not ill, 429 always being one; at most
-    /// [`CAPACITY_CODES_MAX`] of 400 to 599.
-    pub capacity_status_codes: Vec<u16>,
     /// How an endpoint is chosen.
     pub policy: Policy,
 }
@@ -366,6 +388,14 @@ pub struct Endpoint {
     pub api_key: Option<Secret>,
     /// When its circuit opens and how it comes back.
     pub rule: breaker::Rule,
+    /// What kind of server it is.
+    pub kind: Kind,
+    /// The synthetic request that tries it first.
+    pub probe: Probe,
+    /// Whether each tenant has a breaker of its own there; `None`: one for all.
+    pub tenants: Option<TenantScope>,
+    /// What its statuses say about its health.
+    pub codes: StatusCodes,
     /// Where it is asked whether it is up; `None` does not ask.
     pub health: Option<Health>,
 }
@@ -381,33 +411,6 @@ pub struct Health {
     /// How long the answer may take; 1 ms to less than `interval`, by default 2 s, or 500 ms
     /// if the interval is not longer than 2 s.
     pub timeout: Duration,
-}
-
-/// The synthetic request that tries an endpoint before real ones do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// Whether one is sent at all; true by default.
-    pub enabled: bool,
-    /// Where it is sent; chat by default.
-    pub route: ProbeRoute,
-    /// How long its answer may take; 10 s by default.
-    pub first_token: Duration,
-    /// Most tokens asked for; 1 to 1,024, 16 by default.
-    pub max_tokens: u32,
-    /// What it says; `ping` by default.
-    pub prompt: String,
-}
-
-/// Which of an endpoint's routes a probe is sent to: one that its model serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProbeRoute {
-    /// `/v1/chat/completions`.
-    #[default]
-    Chat,
-    /// `/v1/completions`.
-    Completions,
-    /// `/v1/embeddings`.
-    Embeddings,
 }
 
 /// What is logged and how.

@@ -9,12 +9,13 @@ mod endpoint;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorum::EndpointKey;
 
-pub use choice::{Tried, Unavailable};
-pub use endpoint::{Admission, Endpoint, Happening, Sink};
+pub use choice::{Asker, Chosen, Tried, Unavailable};
+pub use endpoint::{Admission, Endpoint, Happening, Sink, Tenant, Tenants};
 
 use crate::config::{self, OnAllOpen, Timeouts};
 use crate::metrics::{Meters, PoolMeters};
@@ -29,17 +30,42 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long to wait for what.
     pub timeouts: Timeouts,
-    /// The synthetic probe.
-    pub probe: config::Probe,
-    /// The statuses by which an endpoint says that it is busy, not ill.
-    pub capacity_status_codes: Vec<u16>,
     /// The endpoints, at least one.
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What is counted per pool.
     pub meters: PoolMeters,
+    /// The longest prompt that any of its endpoints takes for small, in tokens.
+    small_tokens_max: u64,
+    /// When a small request last asked, in milliseconds; 0: never.
+    small_asked_ms: AtomicU64,
 }
 
+/// Small requests that asked within this are a sign that more will.
+const SMALL_ASKED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often that is noted.
+const SMALL_NOTED_EVERY_MS: u64 = 1_000;
+
 impl Pool {
+    /// Notes that a request of about `prompt_tokens` asks.
+    fn note_small(&self, now: Duration, prompt_tokens: u64) {
+        if prompt_tokens <= self.small_tokens_max {
+            let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            // Written once a second at most, so that the cores do not take the line from each other.
+            let known = self.small_asked_ms.load(Ordering::Relaxed);
+            if known == 0 || now > known.saturating_add(SMALL_NOTED_EVERY_MS) {
+                self.small_asked_ms.store(now.max(1), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether requests small enough for a canary have asked of late.
+    pub fn has_small(&self, now: Duration) -> bool {
+        let asked = self.small_asked_ms.load(Ordering::Relaxed);
+        let since = now.saturating_sub(Duration::from_millis(asked));
+        asked > 0 && since < SMALL_ASKED_WITHIN
+    }
+
     /// Opens the endpoints that are much slower than their siblings, where the rule asks for it.
     fn compare(&self, now: Duration) {
         let multiple_of = |one: &Endpoint| one.config.rule.slow.relative;
@@ -88,10 +114,15 @@ impl Fleet {
                 aliases: pool.aliases.clone(),
                 on_all_open: pool.on_all_open,
                 timeouts: pool.timeouts.clone(),
-                probe: pool.probe.clone(),
-                capacity_status_codes: pool.capacity_status_codes.clone(),
                 endpoints,
                 meters: meters.pool(&pool.name),
+                small_tokens_max: pool
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| endpoint.rule.half_open.max_prompt_tokens)
+                    .max()
+                    .unwrap_or(0),
+                small_asked_ms: AtomicU64::new(0),
             }));
         }
         fleet

@@ -217,6 +217,7 @@ async fn route(
         path if path.starts_with("/v1/") && is_post => {
             visit::model_request(mock, reset_order, request).await
         }
+        "/metrics" if request.method() == Method::GET => visit::metrics(mock, reset_order).await,
         "/health" | "/v1/models" if request.method() == Method::GET => {
             visit::plain_request(mock, reset_order, request).await
         }

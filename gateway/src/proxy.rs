@@ -8,7 +8,7 @@ pub mod admission;
 mod attempt;
 mod log;
 mod relay;
-mod sse;
+pub(crate) mod sse;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,18 +23,27 @@ use hyper::{Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use self::admission::{Call, Route};
-use self::attempt::{Answer, Rest};
+use self::attempt::{Answer, FailureKind, Rest};
 use self::log::Line;
 use self::relay::{Interrupted, Patience, Relay};
 use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
-use crate::fleet::{Fleet, Pool, Tried, Unavailable};
+use crate::fleet::{Asker, Chosen, Endpoint, Fleet, Pool, Tried, Unavailable};
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
 /// How many attempts a request gets when all endpoints are presumed dead.
 const DEGRADED_ATTEMPTS: u32 = 2;
+/// Before the same endpoint is asked again it gets a pause of at most this, by chance, so that those
+/// who failed together do not come back together.
+const AGAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// The headers in which the official clients say how long they wait, in Python and in JavaScript.
+const CLIENT_TIMEOUTS: [&str; 2] = ["x-stainless-read-timeout", "x-stainless-timeout"];
+/// Nobody waits for less.
+const CLIENT_TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// Longest name of a tenant; a longer one is nobody's.
+const TENANT_BYTES_MAX: usize = 128;
 /// Longest request id that is taken from a caller.
 const REQUEST_ID_MAX: usize = 128;
 
@@ -68,8 +77,18 @@ pub enum Body {
 struct Served {
     answer: Answer,
     pool: Arc<Pool>,
-    endpoint: Arc<crate::fleet::Endpoint>,
+    endpoint: Arc<Endpoint>,
     is_degraded: bool,
+}
+
+/// Where a request has been.
+#[derive(Default)]
+struct Course {
+    tried: Tried,
+    /// An endpoint whose failure may be over at once.
+    again: Option<Arc<Endpoint>>,
+    /// No endpoint is asked a third time.
+    has_repeated: bool,
 }
 
 impl Gate {
@@ -119,7 +138,17 @@ impl Gate {
         line.model.clone_from(&pool.name);
         let deadline = started + pool.timeouts.total;
         let caller = (&id, &head.headers);
-        match self.dispatch(upstream, &pool, &call, caller, deadline, &mut line).await {
+        let own = client_timeout(&head.headers).map(|limit| started + limit);
+        let own = own.filter(|own| *own < deadline);
+        let served = self.dispatch(upstream, &pool, &call, caller, deadline, &mut line);
+        // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
+        let served = match own {
+            None => served.await,
+            Some(own) => tokio::time::timeout_at(own, served)
+                .await
+                .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
+        };
+        match served {
             Ok(served) => Ok(self.answer(served, &id, started, deadline, line)),
             Err(error) => Ok(self.refuse(error, &id, line, Some(&pool))),
         }
@@ -135,11 +164,13 @@ impl Gate {
         deadline: Instant,
         line: &mut Line,
     ) -> Result<Served, ApiError> {
-        let mut tried = Tried::default();
+        let mut course = Course::default();
+        let header = |name: &str| named(caller.1, name);
+        let asker = Asker { prompt_tokens: call.prompt_tokens, header: &header };
         let mut last = None;
         let mut most = self.retry.max_attempts;
         while line.attempts < most {
-            let chosen = match pool.choose(clock::now(), call.prompt_tokens, &tried) {
+            let chosen = match choose(pool, asker, &mut course).await {
                 Ok(chosen) => chosen,
                 Err(Unavailable::Exhausted) => break,
                 Err(Unavailable::AllOut { returns_in }) => {
@@ -152,7 +183,7 @@ impl Gate {
                 most = most.min(DEGRADED_ATTEMPTS);
             }
             let endpoint = Arc::clone(chosen.admission.endpoint());
-            tried.insert(&endpoint);
+            course.tried.insert(&endpoint);
             let run = attempt::run(upstream, pool, call, caller, deadline, chosen.admission);
             match run.await {
                 Ok(answer) => {
@@ -162,6 +193,8 @@ impl Gate {
                 Err(failure) => {
                     line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
                     last = Some(failure.error);
+                    let may_repeat = !course.has_repeated && self.retry.may_repeat(failure.kind);
+                    course.again = may_repeat.then_some(endpoint);
                     if !failure.may_failover || clock::instant() >= deadline {
                         break;
                     }
@@ -293,6 +326,41 @@ impl Gate {
         headers.insert(HeaderName::from_static("x-quorumgate-node"), self.node.clone());
         response
     }
+}
+
+impl Retry {
+    fn may_repeat(&self, kind: FailureKind) -> bool {
+        match kind {
+            FailureKind::Refused => self.on.refused,
+            FailureKind::Status(code) => self.on.codes.contains(&code),
+            FailureKind::Final => false,
+        }
+    }
+}
+
+/// Chooses for the next attempt: an endpoint that was not tried, or, where none is left, the last one
+/// once more if its failure was of a kind that passes.
+async fn choose(pool: &Pool, asker: Asker<'_>, course: &mut Course) -> Result<Chosen, Unavailable> {
+    let chosen = pool.choose(clock::now(), asker, &course.tried);
+    let Err(Unavailable::Exhausted) = chosen else { return chosen };
+    let Some(endpoint) = course.again.take() else { return chosen };
+    course.has_repeated = true;
+    tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
+    pool.choose_again(clock::now(), asker, &endpoint)
+}
+
+/// How long the client waits for the first content, if it says so as the official clients do: in
+/// seconds. From its zero or from nonsense nothing follows.
+fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = |name| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = CLIENT_TIMEOUTS.into_iter().find_map(seconds)?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|limit| *limit >= CLIENT_TIMEOUT_MIN)
+}
+
+/// The tenant that a header names: plain text of a sane length, or nobody.
+fn named<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let value = headers.get(name)?.to_str().ok()?;
+    (1..=TENANT_BYTES_MAX).contains(&value.len()).then_some(value)
 }
 
 /// The caller's request id if it is safe, else one of our own.

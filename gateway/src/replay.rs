@@ -148,16 +148,22 @@ pub fn run(log: impl BufRead, config: &Config) -> Result<Report, ReplayError> {
 }
 
 fn run_within(limits: Limits, log: impl BufRead, config: &Config) -> Result<Report, ReplayError> {
-    let mut tracks = Vec::new();
+    let (mut tracks, mut codes) = (Vec::new(), Vec::new());
     let mut places = HashMap::new();
     for pool in &config.pools {
         for endpoint in &pool.endpoints {
             let key = format!("{}/{}", pool.name, endpoint.name);
             places.insert(key.clone(), tracks.len());
             tracks.push(Track::new(key, &endpoint.rule));
+            codes.push(&endpoint.codes);
         }
     }
     let mut recording = Recording::read(limits, log, &places)?;
+    for (place, request) in &mut recording.requests {
+        if let Some(codes) = codes.get(*place) {
+            request.judge(codes);
+        }
+    }
     recording.requests.sort_by_key(|(_, request)| request.started);
     replay(&recording.requests, &mut tracks);
     let ends = recording.requests.iter().map(|(_, request)| request.ended());

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::config;
+use crate::config::{self, Kind};
 
 /// Idle upstream connections are closed after this long: below the keep-alive of common engines.
 const POOL_IDLE: Duration = Duration::from_secs(20);
@@ -24,6 +24,9 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The header by which an endpoint can tell a synthetic probe.
 pub const PROBE_HEADER: &str = "x-quorumgate-probe";
+
+/// The version of Anthropic's interface that is spoken.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// A caller's headers that go upstream.
 const PASSED_ON: [HeaderName; 3] =
@@ -100,10 +103,21 @@ pub fn request(
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(HeaderName::from_static("x-request-id"), id.clone());
+    if endpoint.kind == Kind::Anthropic {
+        let version = HeaderValue::from_static(ANTHROPIC_VERSION);
+        headers.insert(HeaderName::from_static("anthropic-version"), version);
+    }
     if let Some(key) = &endpoint.api_key {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose())).ok()?;
+        let (name, value) = match endpoint.kind {
+            Kind::Anthropic => ("x-api-key", HeaderValue::from_str(key.expose())),
+            Kind::Azure => ("api-key", HeaderValue::from_str(key.expose())),
+            Kind::OpenAi | Kind::Vllm | Kind::Sglang => {
+                ("authorization", HeaderValue::from_str(&format!("Bearer {}", key.expose())))
+            }
+        };
+        let mut value = value.ok()?;
         value.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, value);
+        headers.insert(HeaderName::from_static(name), value);
     }
     Some(request)
 }
@@ -118,6 +132,12 @@ pub fn headers_back(upstream: &HeaderMap) -> HeaderMap {
         }
     }
     headers
+}
+
+/// Whether an answer is a stream of events.
+pub fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
 /// How long the upstream asks to be left alone, from `retry-after-ms` or `retry-after` in seconds.

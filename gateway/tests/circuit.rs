@@ -82,7 +82,7 @@ async fn f02_a_503_counts_unless_the_model_says_that_it_means_busy() {
         let circuit =
             format!("circuit_breaker: {{ failure_threshold: 3, capacity_status_codes: {codes} }}");
         let plan = Plan::of(&[("a", raw.address)]).pool("on_all_open: reject");
-        let house = plan.top(&circuit).start().await;
+        let house = plan.top(&circuit).top("retry: { on: [] }").start().await;
         for status in told {
             assert_eq!(house.ask().await.status, status, "{codes}");
         }

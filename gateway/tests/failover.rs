@@ -21,8 +21,9 @@ use gateway::mock::Behaviour;
 use local::{Ask, House, Plan, Reply, mock, nobody, until};
 use raw::{Act, Raw, answer, failed, good, json};
 
-/// Short patience, so that what hangs is soon given up.
-const PATIENCE: &str = "timeouts: { first_byte: 300ms, idle: 300ms }";
+/// Short patience, so that what hangs is soon given up; and no endpoint is asked twice, so that the
+/// faults can be counted.
+const PATIENCE: &str = "timeouts: { first_byte: 300ms, idle: 300ms }\nretry: { on: [] }";
 
 async fn alone(address: SocketAddr) -> House {
     Plan::of(&[("a", address)]).top(PATIENCE).start().await
@@ -71,7 +72,8 @@ async fn f25_u01_the_first_request_finds_the_sibling_of_an_endpoint_that_refuses
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
     assert_eq!(house.endpoint("a").in_flight(), 0);
-    let house = Plan::of(&[("a", nobody().await), ("b", nobody().await)]).start().await;
+    let both = Plan::of(&[("a", nobody().await), ("b", nobody().await)]).top(PATIENCE);
+    let house = both.start().await;
     let reply = house.ask().await;
     is_final(&reply, 502, "upstream_unavailable", "refused");
     has_one_fault(&house, "a", "refused");

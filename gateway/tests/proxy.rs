@@ -155,7 +155,8 @@ async fn a_safe_request_id_goes_up_and_back_and_is_the_same_on_every_attempt() {
     assert_eq!(reply.header("x-request-id"), "abc-1.2:3_4");
     for upstream in [&bad, &worse] {
         let seen = upstream.seen();
-        assert_eq!((seen.len(), seen[0].header("x-request-id")), (1, Some("abc-1.2:3_4")));
+        assert!(!seen.is_empty());
+        assert!(seen.iter().all(|seen| seen.header("x-request-id") == Some("abc-1.2:3_4")));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Statements as bytes and back: the one place that knows bincode.
 //!
-//! The structures here mirror those of the rule and belong to the wire: they change only together
-//! with the format byte, and the rule's may change without them. A format that is not known is
-//! skipped by its reader, so that a rolling upgrade may mix versions.
+//! The structures on the wire mirror those of the rule; they change only together with the format
+//! byte, and the rule's may change without them. A format that is not known is skipped by its
+//! reader, so that a rolling upgrade may mix versions.
 //!
 //! # Invariants
 //! - What is decoded is within the bounds below, or an error; nothing is allocated beyond them.
@@ -10,30 +10,47 @@
 //!   identify are never cut but refused.
 //! - Golden bytes in the tests pin the format.
 
-use std::time::Duration;
+mod inward;
+mod outward;
+mod wire;
 
 use bincode::{Decode, Encode};
-use quorum::{
-    Basis, Card, EndpointKey, Evidence, Forced, NodeId, Override, Stage, Standing, Statement, Step,
-    Vote,
-};
+use quorum::Statement;
 
 use crate::error::NODE_ID_BYTES_MAX;
 use crate::records::{Body, Record};
+use crate::seal::Chain;
 use crate::stats::Reject;
 use crate::vet::NUMBER_MAX;
+use wire::{WireBody, WirePush, WireRecord, WireSealed};
 
-/// The first byte of a record and of a push.
-const FORMAT: u8 = 1;
+/// The first byte of a record, of its sealed form, and of a push.
+const FORMAT: u8 = 2;
 
-/// The most bytes of a record, format byte included.
-pub(crate) const RECORD_BYTES_MAX: usize = 4 * 1_024;
+/// The most bytes of a certificate with its intermediates, as DER.
+pub(crate) const CHAIN_BYTES_MAX: usize = 4 * 1_024;
+
+/// The most certificates in a chain.
+const CHAIN_MAX: usize = 8;
+
+/// The most bytes of a record, format byte included. The longest is the one that holds a
+/// certificate.
+pub(crate) const RECORD_BYTES_MAX: usize = CHAIN_BYTES_MAX + 256;
+
+/// The most bytes of a signature: one of an RSA key of 4,096 bits.
+pub(crate) const SIGNATURE_BYTES_MAX: usize = 512;
+
+/// The most bytes of a sealed record.
+pub(crate) const SEALED_BYTES_MAX: usize = RECORD_BYTES_MAX + SIGNATURE_BYTES_MAX + 16;
 
 /// The most bytes of a push, format byte included: less than the limit of a frame.
 pub(crate) const PUSH_BYTES_MAX: usize = 60 * 1_024;
 
-/// What decoding a record may allocate, and read. All of its words together are well below.
-const RECORD_MEMORY_MAX: usize = RECORD_BYTES_MAX;
+/// What decoding a record may allocate, and read: its bytes, and the place of each in a list.
+const RECORD_MEMORY_MAX: usize = RECORD_BYTES_MAX + 1_024;
+
+/// What decoding a sealed record may allocate, and read.
+const SEALED_MEMORY_MAX: usize = SEALED_BYTES_MAX + 1_024;
 
 /// What decoding a push may allocate: its bytes, and the place of each record in a list.
 const PUSH_MEMORY_MAX: usize = 4 * PUSH_BYTES_MAX;
@@ -74,99 +91,27 @@ impl From<CodecError> for Reject {
 }
 
 /// What a push says: these records are this node's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Push {
+    /// Who wrote the records.
     pub(crate) node_id: String,
     pub(crate) generation: u64,
-    /// Encoded records.
+    /// Zero: for its receiver alone. Otherwise how many times it has been sent, and whoever
+    /// receives it sends it on.
+    pub(crate) hops: u8,
+    /// The writer's certificate; empty where nothing is signed.
+    pub(crate) chain: Chain,
+    /// Sealed records.
     pub(crate) records: Vec<Vec<u8>>,
 }
 
-#[derive(Encode, Decode)]
-struct WirePush {
-    node_id: String,
-    generation: u64,
-    records: Vec<Vec<u8>>,
-}
-
-#[derive(Encode, Decode)]
-struct WireRecord {
-    seq: u64,
-    body: WireBody,
-}
-
-#[derive(Encode, Decode)]
-enum WireBody {
-    Card(WireCard),
-    Vote(String, WireVote),
-    Step(String, WireStep),
-    Override(String, WireOverride),
-}
-
-#[derive(Encode, Decode)]
-struct WireCard {
-    version: String,
-    config_hash: String,
-    standing: WireStanding,
-}
-
-#[derive(Encode, Decode)]
-enum WireStanding {
-    Serving,
-    Draining,
-    Left,
-}
-
-#[derive(Encode, Decode)]
-struct WireVote {
-    incident: u64,
-    basis: WireBasis,
-    stands: bool,
-    reason: String,
-    requests: u32,
-    faults_milli: u32,
-    successes: u32,
-    slow_pieces: u32,
-    age_millis: u64,
-}
-
-#[derive(Encode, Decode)]
-enum WireBasis {
-    FirstHand,
-    Seconded,
-}
-
-#[derive(Encode, Decode)]
-struct WireStep {
-    incident: u64,
-    failures: u32,
-    level: u32,
-    stage: WireStage,
-    steward: String,
-    age_millis: u64,
-}
-
-#[derive(Encode, Decode)]
-enum WireStage {
-    Waiting { remaining_millis: u64 },
-    Probing { remaining_millis: u64 },
-    Closed,
-}
-
-#[derive(Encode, Decode)]
-struct WireOverride {
-    forced: WireForced,
-    stamp: u64,
-    author: String,
-    remaining_millis: Option<u64>,
-    reason: String,
-}
-
-#[derive(Encode, Decode)]
-enum WireForced {
-    Open,
-    Closed,
-    Auto,
+/// An encoded record with its writer's signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) record: Vec<u8>,
+    /// How it is signed, in TLS's numbers; zero without a signature.
+    pub(crate) scheme: u16,
+    pub(crate) signature: Vec<u8>,
 }
 
 /// Turns a record into bytes.
@@ -175,15 +120,20 @@ enum WireForced {
 /// If a name is too long or a number out of range.
 pub(crate) fn encode(record: &Record) -> Result<Vec<u8>, CodecError> {
     let body = match &record.body {
-        Body::Card(card) => WireBody::Card(to_card(card)),
+        Body::Card(card) => WireBody::Card(outward::card(card)),
+        Body::Pulse(pulse) => WireBody::Pulse(number(*pulse)?),
+        Body::Certificate(chain) => WireBody::Certificate(within(chain.clone())?),
         Body::Statement(Statement::Vote(endpoint, vote)) => {
-            WireBody::Vote(to_endpoint(endpoint)?, to_vote(vote)?)
+            WireBody::Vote(outward::endpoint(endpoint)?, outward::vote(vote)?)
         }
         Body::Statement(Statement::Step(endpoint, step)) => {
-            WireBody::Step(to_endpoint(endpoint)?, to_step(step)?)
+            WireBody::Step(outward::endpoint(endpoint)?, outward::step(step)?)
         }
         Body::Statement(Statement::Override(endpoint, order)) => {
-            WireBody::Override(to_endpoint(endpoint)?, to_override(order)?)
+            WireBody::Override(outward::endpoint(endpoint)?, outward::order(order)?)
+        }
+        Body::Statement(Statement::Window(endpoint, window)) => {
+            WireBody::Window(outward::endpoint(endpoint)?, outward::window(window))
         }
     };
     let wire = WireRecord { seq: number(record.seq)?, body };
@@ -197,18 +147,47 @@ pub(crate) fn encode(record: &Record) -> Result<Vec<u8>, CodecError> {
 pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
     let wire: WireRecord = read::<_, RECORD_MEMORY_MAX>(bytes, RECORD_BYTES_MAX)?;
     let body = match wire.body {
-        WireBody::Card(card) => Body::Card(from_card(card)?),
+        WireBody::Card(card) => Body::Card(inward::card(card)?),
+        WireBody::Pulse(pulse) => Body::Pulse(number(pulse)?),
+        WireBody::Certificate(chain) => Body::Certificate(within(chain)?),
         WireBody::Vote(endpoint, vote) => {
-            Body::Statement(Statement::Vote(from_endpoint(&endpoint)?, from_vote(vote)?))
+            Body::Statement(Statement::Vote(inward::endpoint(&endpoint)?, inward::vote(vote)?))
         }
         WireBody::Step(endpoint, step) => {
-            Body::Statement(Statement::Step(from_endpoint(&endpoint)?, from_step(step)?))
+            Body::Statement(Statement::Step(inward::endpoint(&endpoint)?, inward::step(step)?))
         }
-        WireBody::Override(endpoint, order) => {
-            Body::Statement(Statement::Override(from_endpoint(&endpoint)?, from_override(order)?))
-        }
+        WireBody::Override(endpoint, order) => Body::Statement(Statement::Override(
+            inward::endpoint(&endpoint)?,
+            inward::order(order)?,
+        )),
+        WireBody::Window(endpoint, window) => Body::Statement(Statement::Window(
+            inward::endpoint(&endpoint)?,
+            inward::window(window)?,
+        )),
     };
     Ok(Record { seq: number(wire.seq)?, body })
+}
+
+/// Turns a sealed record into bytes.
+///
+/// # Errors
+/// If it is too long.
+pub(crate) fn encode_sealed(sealed: Sealed) -> Result<Vec<u8>, CodecError> {
+    let Sealed { record, scheme, signature } = sealed;
+    write(&WireSealed { record, scheme, signature }, SEALED_BYTES_MAX)
+}
+
+/// Reads a sealed record, and not yet what is in it.
+///
+/// # Errors
+/// If the bytes are none of this version within the bounds.
+pub(crate) fn decode_sealed(bytes: &[u8]) -> Result<Sealed, CodecError> {
+    let WireSealed { record, scheme, signature } =
+        read::<_, SEALED_MEMORY_MAX>(bytes, SEALED_BYTES_MAX)?;
+    match signature.len() <= SIGNATURE_BYTES_MAX {
+        true => Ok(Sealed { record, scheme, signature }),
+        false => Err(CodecError::TooLong),
+    }
 }
 
 /// Turns a push into bytes.
@@ -216,8 +195,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
 /// # Errors
 /// If it is too long for one frame.
 pub(crate) fn encode_push(push: Push) -> Result<Vec<u8>, CodecError> {
-    let Push { node_id, generation, records } = push;
-    write(&WirePush { node_id, generation, records }, PUSH_BYTES_MAX)
+    let Push { node_id, generation, hops, chain, records } = push;
+    write(&WirePush { node_id, generation, hops, chain, records }, PUSH_BYTES_MAX)
 }
 
 /// Reads a push. Its records are read one by one later, so that one of an unknown format does not
@@ -226,10 +205,18 @@ pub(crate) fn encode_push(push: Push) -> Result<Vec<u8>, CodecError> {
 /// # Errors
 /// If the bytes are no push of this version within the bounds.
 pub(crate) fn decode_push(bytes: &[u8]) -> Result<Push, CodecError> {
-    let WirePush { node_id, generation, records } =
+    let WirePush { node_id, generation, hops, chain, records } =
         read::<_, PUSH_MEMORY_MAX>(bytes, PUSH_BYTES_MAX)?;
     let node_id = bounded(node_id, NODE_ID_BYTES_MAX)?;
-    Ok(Push { node_id, generation: number(generation)?, records })
+    Ok(Push { node_id, generation: number(generation)?, hops, chain: within(chain)?, records })
+}
+
+fn within(chain: Chain) -> Result<Chain, CodecError> {
+    let bytes: usize = chain.iter().map(Vec::len).sum();
+    match chain.len() <= CHAIN_MAX && bytes <= CHAIN_BYTES_MAX {
+        true => Ok(chain),
+        false => Err(CodecError::TooLong),
+    }
 }
 
 fn write<T: Encode>(wire: &T, bytes_max: usize) -> Result<Vec<u8>, CodecError> {
@@ -262,150 +249,6 @@ fn read<T: Decode<()>, const MEMORY_MAX: usize>(
     }
 }
 
-fn to_card(card: &Card) -> WireCard {
-    WireCard {
-        version: cut(&card.version, VERSION_BYTES_MAX),
-        config_hash: cut(&card.config_hash, CONFIG_HASH_BYTES_MAX),
-        standing: match card.standing {
-            Standing::Serving => WireStanding::Serving,
-            Standing::Draining => WireStanding::Draining,
-            Standing::Left => WireStanding::Left,
-        },
-    }
-}
-
-fn from_card(wire: WireCard) -> Result<Card, CodecError> {
-    Ok(Card {
-        version: bounded(wire.version, VERSION_BYTES_MAX)?,
-        config_hash: bounded(wire.config_hash, CONFIG_HASH_BYTES_MAX)?,
-        standing: match wire.standing {
-            WireStanding::Serving => Standing::Serving,
-            WireStanding::Draining => Standing::Draining,
-            WireStanding::Left => Standing::Left,
-        },
-    })
-}
-
-fn to_vote(vote: &Vote) -> Result<WireVote, CodecError> {
-    Ok(WireVote {
-        incident: number(vote.incident)?,
-        basis: match vote.basis {
-            Basis::FirstHand => WireBasis::FirstHand,
-            Basis::Seconded => WireBasis::Seconded,
-        },
-        stands: vote.stands,
-        reason: cut(&vote.reason, VOTE_REASON_BYTES_MAX),
-        requests: vote.evidence.requests,
-        faults_milli: vote.evidence.faults_milli,
-        successes: vote.evidence.successes,
-        slow_pieces: vote.evidence.slow_pieces,
-        age_millis: to_millis(vote.age),
-    })
-}
-
-fn from_vote(wire: WireVote) -> Result<Vote, CodecError> {
-    Ok(Vote {
-        incident: number(wire.incident)?,
-        basis: match wire.basis {
-            WireBasis::FirstHand => Basis::FirstHand,
-            WireBasis::Seconded => Basis::Seconded,
-        },
-        stands: wire.stands,
-        reason: bounded(wire.reason, VOTE_REASON_BYTES_MAX)?,
-        evidence: Evidence {
-            requests: wire.requests,
-            faults_milli: wire.faults_milli,
-            successes: wire.successes,
-            slow_pieces: wire.slow_pieces,
-        },
-        age: from_millis(wire.age_millis)?,
-    })
-}
-
-fn to_step(step: &Step) -> Result<WireStep, CodecError> {
-    Ok(WireStep {
-        incident: number(step.incident)?,
-        failures: step.failures,
-        level: step.level,
-        stage: match step.stage {
-            Stage::Waiting { remaining } => {
-                WireStage::Waiting { remaining_millis: to_millis(remaining) }
-            }
-            Stage::Probing { remaining } => {
-                WireStage::Probing { remaining_millis: to_millis(remaining) }
-            }
-            Stage::Closed => WireStage::Closed,
-        },
-        steward: bounded(step.steward.as_str().to_owned(), NODE_ID_BYTES_MAX)?,
-        age_millis: to_millis(step.age),
-    })
-}
-
-fn from_step(wire: WireStep) -> Result<Step, CodecError> {
-    Ok(Step {
-        incident: number(wire.incident)?,
-        failures: wire.failures,
-        level: wire.level,
-        stage: match wire.stage {
-            WireStage::Waiting { remaining_millis } => {
-                Stage::Waiting { remaining: from_millis(remaining_millis)? }
-            }
-            WireStage::Probing { remaining_millis } => {
-                Stage::Probing { remaining: from_millis(remaining_millis)? }
-            }
-            WireStage::Closed => Stage::Closed,
-        },
-        steward: from_node(&wire.steward)?,
-        age: from_millis(wire.age_millis)?,
-    })
-}
-
-fn to_override(order: &Override) -> Result<WireOverride, CodecError> {
-    Ok(WireOverride {
-        forced: match order.forced {
-            Forced::Open => WireForced::Open,
-            Forced::Closed => WireForced::Closed,
-            Forced::Auto => WireForced::Auto,
-        },
-        stamp: number(order.stamp)?,
-        author: bounded(order.author.as_str().to_owned(), NODE_ID_BYTES_MAX)?,
-        remaining_millis: order.remaining.map(to_millis),
-        reason: cut(&order.reason, OVERRIDE_REASON_BYTES_MAX),
-    })
-}
-
-fn from_override(wire: WireOverride) -> Result<Override, CodecError> {
-    Ok(Override {
-        forced: match wire.forced {
-            WireForced::Open => Forced::Open,
-            WireForced::Closed => Forced::Closed,
-            WireForced::Auto => Forced::Auto,
-        },
-        stamp: number(wire.stamp)?,
-        author: from_node(&wire.author)?,
-        remaining: wire.remaining_millis.map(from_millis).transpose()?,
-        reason: bounded(wire.reason, OVERRIDE_REASON_BYTES_MAX)?,
-    })
-}
-
-fn to_endpoint(endpoint: &EndpointKey) -> Result<String, CodecError> {
-    bounded(endpoint.as_str().to_owned(), ENDPOINT_BYTES_MAX)
-}
-
-fn from_endpoint(text: &str) -> Result<EndpointKey, CodecError> {
-    match text.len() <= ENDPOINT_BYTES_MAX {
-        true => Ok(EndpointKey::new(text)),
-        false => Err(CodecError::TooLong),
-    }
-}
-
-fn from_node(text: &str) -> Result<NodeId, CodecError> {
-    match text.len() <= NODE_ID_BYTES_MAX {
-        true => Ok(NodeId::new(text)),
-        false => Err(CodecError::TooLong),
-    }
-}
-
 fn bounded(text: String, bytes_max: usize) -> Result<String, CodecError> {
     match text.len() <= bytes_max {
         true => Ok(text),
@@ -413,13 +256,12 @@ fn bounded(text: String, bytes_max: usize) -> Result<String, CodecError> {
     }
 }
 
-/// Cuts at the last character that fits.
-fn cut(text: &str, bytes_max: usize) -> String {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+/// A name goes into keys, logs and metrics, none of which may be broken by it.
+fn plain(name: &str) -> Result<(), CodecError> {
+    match name.chars().any(char::is_control) {
+        true => Err(CodecError::Malformed),
+        false => Ok(()),
     }
-    text.get(..end).unwrap_or_default().to_owned()
 }
 
 /// A counter that grows by one never gets beyond the bound; one beyond it is meant to end all
@@ -427,17 +269,6 @@ fn cut(text: &str, bytes_max: usize) -> String {
 fn number(number: u64) -> Result<u64, CodecError> {
     match number <= NUMBER_MAX {
         true => Ok(number),
-        false => Err(CodecError::OutOfRange),
-    }
-}
-
-fn to_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(MILLIS_MAX).min(MILLIS_MAX)
-}
-
-fn from_millis(millis: u64) -> Result<Duration, CodecError> {
-    match millis <= MILLIS_MAX {
-        true => Ok(Duration::from_millis(millis)),
         false => Err(CodecError::OutOfRange),
     }
 }

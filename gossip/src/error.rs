@@ -94,6 +94,9 @@ pub(crate) fn check(config: &Config) -> Result<(), GossipError> {
     let node = config.node_id.len();
     bounded((1..=CLUSTER_ID_BYTES_MAX).contains(&cluster), "cluster_id", "1–128 bytes")?;
     bounded((1..=NODE_ID_BYTES_MAX).contains(&node), "node_id", "1–253 bytes")?;
+    let is_plain = |name: &str| !name.chars().any(char::is_control);
+    bounded(is_plain(&config.cluster_id), "cluster_id", "without control characters")?;
+    bounded(is_plain(&config.node_id), "node_id", "without control characters")?;
     bounded(config.generation <= NUMBER_MAX, "generation", "at most 2^53")?;
     bounded(config.gossip_interval >= GOSSIP_INTERVAL_MIN, "gossip_interval", "at least 10 ms")?;
     // Peers would refuse every frame that names such a place.

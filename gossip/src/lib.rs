@@ -10,15 +10,27 @@
 //!   makes certificates for people who have none.
 //! - `vet`: looks at every frame before chitchat's decoder does.
 //! - `records` and `codec`: one statement as text and as bytes; `codec` alone knows bincode.
+//! - `seal`: signs each record, and checks who wrote it.
 //! - `push`: what came directly, until gossip has brought it too.
 //! - `node`: the loop that joins the parts and supervises chitchat.
 //! - [`generation`]: a number that grows with every restart.
+//!
+//! # How large a fleet may be
+//! Each round of gossip begins with a digest that names every life of every node, also of those that
+//! went in the last seven minutes and a half, and a digest must fit one frame: it may have
+//! [`DIGEST_BYTES_MAX`] bytes and 1,024 lives, which are 716 with names of 26 bytes and IPv4. So 350
+//! such members may all be replaced within that time. When nine tenths are reached an error is
+//! logged; at the limit, which [`Stats::digest_bytes`] shows, further nodes stay out until old lives
+//! are forgotten. `cargo run -p gossip --example size` prints the figures.
 //!
 //! # Invariants
 //! - No data-plane code waits for anything in here.
 //! - A frame from a peer whose certificate the CA did not sign is never looked at.
 //! - Every queue and table has a bound; a full one drops and counts.
 //! - A statement is replaced only by one of the same writer with a greater number.
+//! - With certificates, what a member is shown to state is what it has signed, whoever passed it on.
+//! - Who knows a member's pulse knows all that the member had stated when it raised it; a push may
+//!   bring a statement sooner and never brings a pulse.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -35,6 +47,7 @@ pub mod generation;
 mod node;
 mod push;
 mod records;
+mod seal;
 mod stats;
 mod tls;
 mod transport;
@@ -42,6 +55,7 @@ mod vet;
 
 pub use error::GossipError;
 pub use stats::{Reject, Stats};
+pub use vet::DIGEST_BYTES_MAX;
 
 /// Commands that may wait for the carrier.
 const COMMANDS_MAX: usize = 16;
@@ -81,12 +95,15 @@ pub enum Tls {
     Files {
         /// The certificates that sign the nodes' certificates.
         ca: PathBuf,
-        /// This node's certificate, followed by intermediates if any.
+        /// This node's certificate, followed by intermediates if any: 4 KB together, since it travels
+        /// with what the node states.
         cert: PathBuf,
-        /// This node's private key.
+        /// This node's private key, with which it also signs what it states: Ed25519, ECDSA on P-256
+        /// or P-384, or RSA of at most 4,096 bits.
         key: PathBuf,
     },
-    /// Anybody who reaches the port. Encrypted, but nobody is who it says it is.
+    /// Anybody who reaches the port. Encrypted, but nobody is who it says it is, and nothing is
+    /// signed: anybody can state anything in any member's name.
     Insecure,
 }
 
@@ -97,6 +114,10 @@ pub struct Mine {
     pub card: Option<quorum::Card>,
     /// What it states about endpoints. At most 4,096 are carried.
     pub stated: Vec<quorum::Stated>,
+    /// Grows while the node stands by what it states; 0 before the first. It is carried by gossip
+    /// alone, after all else of the same set, so that whoever knows a member's pulse knows all that
+    /// the member had stated, and taken back, when it raised it. At most 2^53.
+    pub pulse: u64,
 }
 
 /// What the fleet states, as a whole set.
@@ -106,6 +127,9 @@ pub struct Ours {
     pub members: Vec<quorum::Member>,
     /// How many times the set has been published.
     pub at: u64,
+    /// The address of a process that goes under this node's name with a greater generation, while
+    /// it lives: this node has given way to it, and states nothing but its card.
+    pub duplicate: Option<String>,
 }
 
 /// The handle of a running carrier.
@@ -150,10 +174,11 @@ pub async fn start(
     let (pushes_in, pushes) = mpsc::channel(PUSHES_MAX);
     let (commands_in, commands) = mpsc::channel(COMMANDS_MAX);
     let (ours_in, ours) = watch::channel(Ours::default());
-    let net = transport::bind(&config, Arc::clone(&stats), pushes_in)?;
+    let (net, authority) = transport::bind(&config, Arc::clone(&stats), pushes_in)?;
+    let seals = seal::Seals::new(&config.cluster_id, authority);
     let local_addr = net.local_addr();
     let channels = node::Channels { mine, stop, commands, pushes, ours: ours_in };
-    let node = node::Node::new(config, net, Arc::clone(&stats), channels);
+    let node = node::Node::new(config, (net, seals), Arc::clone(&stats), channels);
     let carrier = Carrier { ours, stats, commands: commands_in, local_addr };
     Ok((carrier, node.run()))
 }

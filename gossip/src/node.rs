@@ -12,33 +12,34 @@
 //! - After a stop the loop ends within two seconds.
 
 mod held;
+mod life;
 mod outbox;
 mod seeds;
+mod telling;
+mod tree;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use chitchat::{ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, spawn_chitchat};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tracing::{debug, info, warn};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tracing::{debug, error, info, warn};
 
 use crate::codec::Push;
 use crate::generation::STRIDE;
-use crate::push::{self, Overlay};
+use crate::push::Overlay;
+use crate::seal::Seals;
 use crate::stats::{self, Stats};
-use crate::transport::{KIND_PUSH, NetGuard, QuicTransport};
+use crate::transport::{NetGuard, QuicTransport};
+use crate::vet::{DIGEST_BYTES_MAX, NODES_MAX};
 use crate::{Command, Config, Mine, Ours};
-use held::Held;
+use held::{Held, Rival};
 use outbox::Outbox;
 use seeds::Seeds;
-
-/// Members that are sent news directly; gossip brings it to the others. Sending to all of a large
-/// fleet would cost the sender more than the time it saves.
-const PUSH_TARGETS_MAX: usize = 32;
 
 /// Seeds that are tried per round while nobody is live.
 const SEEDS_AT_ONCE: usize = 8;
@@ -75,12 +76,12 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(1);
 /// How often the certificate files are looked at.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
 
+/// Nine tenths of what a digest may hold.
+const DIGEST_BYTES_WARN: usize = DIGEST_BYTES_MAX * 9 / 10;
+const LIVES_WARN: usize = NODES_MAX * 9 / 10;
+
 /// How long the last frames may take.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
-
-/// Frames acknowledge each other in ping-pong; this many looks without one under way are the end.
-const FAREWELL_QUIET: u32 = 3;
-const FAREWELL_LOOK: Duration = Duration::from_millis(10);
 
 /// How the loop is connected to its surroundings.
 pub(crate) struct Channels {
@@ -102,6 +103,13 @@ pub(crate) struct Node {
     outbox: Outbox,
     held: Held,
     overlay: Overlay,
+    seals: Seals,
+    /// Another process under this node's name, while it lives.
+    rival: Option<Rival>,
+    /// Up to as many members are told directly.
+    direct_max: usize,
+    /// Whether it has been said that the fleet is nearly too large.
+    is_crowded: bool,
 }
 
 enum Ended {
@@ -112,19 +120,23 @@ enum Ended {
 impl Node {
     pub(crate) fn new(
         config: Config,
-        net: NetGuard,
+        (net, seals): (NetGuard, Seals),
         stats: Arc<Stats>,
         channels: Channels,
     ) -> Self {
         Self {
             generation: config.generation,
-            held: Held::new(&config.node_id, config.gossip_interval),
+            held: Held::new(&config.node_id, config.gossip_interval, seals.is_secure()),
             overlay: Overlay::new(config.gossip_interval),
             config,
             net,
             stats,
             channels,
             outbox: Outbox::default(),
+            seals,
+            rival: None,
+            direct_max: tree::DIRECT_MAX,
+            is_crowded: false,
         }
     }
 
@@ -228,10 +240,10 @@ impl Node {
                 Some(push) = self.channels.pushes.recv() => self.merge(push),
                 () = changed.notified() => self.listen(&handle).await,
                 _ = rounds.tick() => self.round(&handle, address, seeds).await,
-                _ = reloads.tick() => self.reload().await,
+                _ = reloads.tick() => self.reload(&handle).await,
                 Some(command) = self.channels.commands.recv() => match command {
                     Command::Join(names) => seeds.add(names),
-                    Command::ReloadCertificates => self.reload().await,
+                    Command::ReloadCertificates => self.reload(&handle).await,
                 },
             }
         }
@@ -259,89 +271,55 @@ impl Node {
         }
     }
 
-    /// Pushes what is new in *mine*, and writes what has changed.
-    async fn tell(&mut self, handle: &ChitchatHandle) {
-        let letters = {
-            let mine = self.channels.mine.borrow_and_update();
-            self.outbox.take(&mine, &self.stats)
-        };
-        self.push(letters.push);
-        handle
-            .with_chitchat(|chitchat| {
-                let state = chitchat.self_node_state();
-                for (key, value) in &letters.write {
-                    state.set(key, value);
-                }
-                // Every key to delete was written in this life.
-                for key in &letters.delete {
-                    state.delete(key);
-                }
-            })
-            .await;
-    }
-
-    /// Sends encoded records to the members that can be reached.
-    fn push(&self, records: Vec<Vec<u8>>) {
-        if records.is_empty() || !self.config.push {
-            return;
-        }
-        let frames = match push::pack(&self.config.node_id, self.generation, records) {
-            Ok(frames) => frames,
-            Err(error) => return warn!(?error, "news cannot be packed"),
-        };
-        let targets = self.targets();
-        for frame in frames {
-            let bytes = Bytes::from([&[KIND_PUSH], frame.as_slice()].concat());
-            for target in &targets {
-                self.net.net().send(*target, bytes.clone());
-            }
-            stats::add(&self.stats.pushes_out, targets.len());
-        }
-    }
-
-    /// The members to tell at once: those that are live, and those that there is a connection
-    /// with, for the detector takes some rounds to call a newcomer live.
-    fn targets(&self) -> Vec<SocketAddr> {
-        let net = self.net.net();
-        let reachable =
-            self.held.addresses().filter(|(address, live)| *live || net.is_connected(*address));
-        let mut targets: Vec<_> = reachable.map(|(address, _)| address).collect();
-        fastrand::shuffle(&mut targets);
-        targets.truncate(PUSH_TARGETS_MAX);
-        targets
-    }
-
-    fn merge(&mut self, push: Push) {
-        let known = self.held.generation(&push.node_id);
-        match self.overlay.merge(push, known, &self.stats, Instant::now()) {
-            Ok(true) => self.publish(),
-            Ok(false) => {}
-            Err(reason) => self.stats.reject(reason),
-        }
-    }
-
     /// Reads what gossip holds, and publishes it.
     async fn listen(&mut self, handle: &ChitchatHandle) {
         let now = Instant::now();
-        let (held, stats) = (&mut self.held, &self.stats);
-        handle.with_chitchat(|chitchat| held.refresh(chitchat, stats, now)).await;
+        let held = &mut self.held;
+        handle.with_chitchat(|chitchat| held.note(chitchat, now)).await;
+        self.held.open(self.generation, &mut self.seals, &self.stats);
+        if self.watch_for_rival(now) {
+            self.tell(handle).await;
+        }
         self.publish();
+    }
+
+    /// Looks for another process under this node's name, and says whether this node has to give
+    /// way to it from here on, or has to no longer.
+    fn watch_for_rival(&mut self, now: Instant) -> bool {
+        let gave_way = self.gives_way();
+        let rival = self.held.rival(self.generation, now);
+        if let Some(rival) = rival.as_ref().filter(|rival| self.rival.as_ref() != Some(*rival)) {
+            let (address, generation) = (rival.address, rival.generation);
+            let gives_way = generation > self.generation;
+            error!(%address, generation, gives_way, "another process goes under this node's name");
+            stats::add(&self.stats.duplicates, 1);
+        }
+        self.rival = rival;
+        gave_way != self.gives_way()
+    }
+
+    /// Whether a younger process under this node's name lives. It speaks for the node then.
+    fn gives_way(&self) -> bool {
+        self.rival.as_ref().is_some_and(|rival| rival.generation > self.generation)
     }
 
     fn publish(&self) {
         let members = self.held.members(&self.overlay);
         let at = self.channels.ours.borrow().at + 1;
         log_changes(&self.channels.ours.borrow().members, &members);
-        self.channels.ours.send_replace(Ours { members, at });
+        let rival = self.rival.as_ref().filter(|_| self.gives_way());
+        let duplicate = rival.map(|rival| rival.address.to_string());
+        self.channels.ours.send_replace(Ours { members, at, duplicate });
     }
 
     async fn round(&mut self, handle: &ChitchatHandle, own: SocketAddr, seeds: &Seeds) {
         stats::add(&self.stats.rounds, 1);
+        self.held.meet(self.net.net().met());
         self.listen(handle).await;
-        self.net.net().vet().hold(self.held.keys());
-        let seqs = self.held.seqs();
-        let seq = |node: &str, generation, key: &str| seqs.get(&(node, generation, key)).copied();
-        self.overlay.prune(Instant::now(), seq);
+        self.hold();
+        let held = &self.held;
+        self.overlay
+            .prune(Instant::now(), |node, generation, key| held.newest(node, generation, key));
         let members = self.held.addresses();
         let live: HashSet<_> = members.filter_map(|(at, live)| live.then_some(at)).collect();
         let is_new = |seed: &SocketAddr| *seed != own && !live.contains(seed);
@@ -355,39 +333,48 @@ impl Node {
         }
     }
 
-    async fn reload(&self) {
+    /// Tells the vet what is held, and says when that is nearly all that may be.
+    fn hold(&mut self) {
+        let holdings = self.held.holdings();
+        let lives = holdings.values().filter(|held| held.is_shared).count();
+        let bytes = self.net.net().vet().hold(holdings);
+        self.stats.lives.store(lives as u64, Ordering::Relaxed);
+        self.stats.digest_bytes.store(bytes as u64, Ordering::Relaxed);
+        let is_crowded = bytes > DIGEST_BYTES_WARN || lives > LIVES_WARN;
+        if is_crowded && !self.is_crowded {
+            let bytes_max = DIGEST_BYTES_MAX;
+            error!(lives, bytes, bytes_max, "the fleet is nearly too large for gossip");
+        }
+        self.is_crowded = is_crowded;
+    }
+
+    /// Looks at the certificates: this node's, those of the connections, and those of the writers.
+    async fn reload(&mut self, handle: &ChitchatHandle) {
         let net = Arc::clone(self.net.net());
         match tokio::task::spawn_blocking(move || net.reload()).await {
-            Ok(Ok(true)) => info!("the certificates have changed"),
-            Ok(Ok(false)) => {}
+            Ok(Ok(Some(authority))) => {
+                info!("the certificates have changed");
+                if self.seals.replace(Some(authority)) {
+                    // What the old CA vouched for has to be vouched for by the new one.
+                    self.held.forget(None);
+                    self.overlay.clear();
+                }
+                self.outbox.change_seal();
+                self.tell(handle).await;
+            }
+            Ok(Ok(None)) => {}
             Ok(Err(error)) => warn!(%error, "the old certificates stay in use"),
             Err(error) => warn!(%error, "the certificates were not read"),
         }
-    }
-
-    /// Tells everything once more, and gives it a moment to arrive.
-    async fn farewell(&mut self, handle: ChitchatHandle) {
-        self.tell(&handle).await;
-        let everything = {
-            let mine = self.channels.mine.borrow();
-            self.outbox.everything(&mine, &self.stats)
-        };
-        self.push(everything);
-        for target in self.targets() {
-            let _ = handle.gossip(target);
+        let held = &self.held;
+        let expired = self.seals.expire(|node_id, generation| held.has(node_id, generation));
+        for (member, generation) in &expired {
+            warn!(member, generation, "a member's certificate has run out");
         }
-        let net = Arc::clone(self.net.net());
-        let quiet = async {
-            let mut looks = 0;
-            while looks < FAREWELL_QUIET {
-                sleep(FAREWELL_LOOK).await;
-                looks = if net.pending() == 0 { looks + 1 } else { 0 };
-            }
-        };
-        if timeout(FAREWELL_MAX, quiet).await.is_err() {
-            debug!(frames = net.pending(), "left with frames under way");
-        }
-        handle.abort();
+        self.held.forget(Some(&expired));
+        self.overlay.forget(&expired);
+        // What was forgotten is opened again before anything is published.
+        self.listen(handle).await;
     }
 }
 

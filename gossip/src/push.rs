@@ -1,11 +1,13 @@
-//! What came directly from its writer, until gossip has brought it too.
+//! What came directly or was sent on, until gossip has brought it too.
 //!
-//! A push is the same record that gossip carries, only sooner, so it is laid over what gossip holds
-//! and the greater number wins. The writer is who the certificate says it is; nobody forwards.
+//! A push is the same sealed record that gossip carries, only sooner, so it is laid over what gossip
+//! holds and the greater number wins. The writer is who signed it, whoever sent it on.
 //!
 //! # Invariants
 //! - Merging is idempotent and does not depend on order.
-//! - A node's records are of its greatest generation only.
+//! - A node's records are of its greatest generation only, and a generation is believed only with a
+//!   record that is signed for it.
+//! - What was news once is not news again while it could still be under way.
 //! - No more than [`NODES_MAX`] nodes and [`RECORDS_MAX`] records each, and none for long.
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,8 +15,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::codec::{self, CodecError, PUSH_BYTES_MAX, Push};
-use crate::records::Record;
+use crate::codec::{self, CHAIN_BYTES_MAX, CodecError, PUSH_BYTES_MAX, Push, Sealed};
+use crate::records::{Body, Record, is_next};
+use crate::seal::{Place, Seals, Witness};
 use crate::stats::{Reject, Stats};
 
 /// As many nodes as may be members.
@@ -28,8 +31,9 @@ pub(crate) const RECORDS_MAX: usize = 4_096;
 const AGE_INTERVALS_MAX: u32 = 10;
 const AGE_MIN: Duration = Duration::from_secs(5);
 
-/// Room in a frame for all but the records: the name, the generation and the counts.
-const HEAD_BYTES_MAX: usize = 512;
+/// Room in a frame for all but the records: the name, the generation, the certificate and the
+/// counts.
+const HEAD_BYTES_MAX: usize = CHAIN_BYTES_MAX + 512;
 
 /// Room for the length of a record.
 const LENGTH_BYTES_MAX: usize = 3;
@@ -43,8 +47,21 @@ pub(crate) struct Overlay {
 /// What one node pushed in its present life.
 pub(crate) struct Layer {
     pub(crate) generation: u64,
-    /// By key, with the time of arrival.
+    /// By key, with the time of arrival. At most [`RECORDS_MAX`].
     records: BTreeMap<String, (Record, Instant)>,
+    /// The greatest number that came under each key, with the time of arrival: kept when gossip has
+    /// brought the record, for copies may still be under way. At most [`RECORDS_MAX`].
+    told: HashMap<String, (u64, Instant)>,
+}
+
+/// What gossip holds of a node.
+pub(crate) struct Known<F> {
+    /// The greatest generation that counts; zero for none.
+    pub(crate) generation: u64,
+    /// The greatest number of a statement in it.
+    pub(crate) seq_max: u64,
+    /// The number up to which a generation and a key are held.
+    pub(crate) newest: F,
 }
 
 impl Layer {
@@ -60,39 +77,70 @@ impl Overlay {
         Self { age_max, nodes: HashMap::new() }
     }
 
-    /// Lays a push over what is there. `known` is the node's greatest generation that gossip
-    /// brought. Says whether anything is new.
+    /// Lays a push over what is there, and returns the sealed records that are news.
     ///
     /// # Errors
-    /// If the push is of a past life of its node, or there is no room. What cannot be decoded is
-    /// counted and left out.
+    /// If the push is of a past life of its node, its certificate is not good, or there is no room.
+    /// What cannot be read or is not signed is counted and left out.
     pub(crate) fn merge(
         &mut self,
         push: Push,
-        known: u64,
-        stats: &Stats,
+        known: Known<impl Fn(u64, &str) -> u64>,
+        (seals, stats): (&Seals, &Stats),
         now: Instant,
-    ) -> Result<bool, Reject> {
-        let layered = self.nodes.get(&push.node_id).map_or(0, |layer| layer.generation);
-        if push.generation < known.max(layered) {
+    ) -> Result<Vec<Vec<u8>>, Reject> {
+        let Push { node_id, generation, chain, records, .. } = push;
+        let layered = self.nodes.get(&node_id).map_or(0, |layer| layer.generation);
+        if generation < known.generation.max(layered) {
             return Err(Reject::Identity);
         }
-        if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(&push.node_id) {
-            return Err(Reject::Oversize);
-        }
-        let new = || Layer { generation: push.generation, records: BTreeMap::new() };
-        let layer = self.nodes.entry(push.node_id.clone()).or_insert_with(new);
-        if layer.generation < push.generation {
-            *layer = new();
-        }
-        let mut is_news = false;
-        for bytes in &push.records {
-            match codec::decode(bytes) {
-                Ok(record) => is_news |= layer.lay(record, now)?,
-                Err(error) => stats.reject(error.into()),
+        let witness = seals.witness(&node_id, generation, &chain)?;
+        let seq_max = if generation == known.generation { known.seq_max } else { 0 };
+        let mut news = Vec::new();
+        for bytes in records {
+            let is_old = |key: &str, seq| {
+                self.has_told((&node_id, generation), key, seq)
+                    || (known.newest)(generation, key) >= seq
+            };
+            match open((&node_id, generation), &bytes, (seals, &witness), is_old) {
+                Ok(Some((key, record))) if is_next(&record, seq_max) => {
+                    self.lay((&node_id, generation), key, record, now)?;
+                    news.push(bytes);
+                }
+                Ok(Some(_)) => stats.reject(Reject::Implausible),
+                Ok(None) => {}
+                Err(reason) => stats.reject(reason),
             }
         }
-        Ok(is_news)
+        Ok(news)
+    }
+
+    fn has_told(&self, (node_id, generation): (&str, u64), key: &str, seq: u64) -> bool {
+        let layer = self.nodes.get(node_id).filter(|layer| layer.generation == generation);
+        layer.and_then(|layer| layer.told.get(key)).is_some_and(|(told, _)| *told >= seq)
+    }
+
+    fn lay(
+        &mut self,
+        (node_id, generation): (&str, u64),
+        key: String,
+        record: Record,
+        now: Instant,
+    ) -> Result<(), Reject> {
+        if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(node_id) {
+            return Err(Reject::Oversize);
+        }
+        let new = || Layer { generation, records: BTreeMap::new(), told: HashMap::new() };
+        let layer = self.nodes.entry(node_id.to_owned()).or_insert_with(new);
+        if layer.generation < generation {
+            *layer = new();
+        }
+        if layer.told.len() >= RECORDS_MAX && !layer.told.contains_key(&key) {
+            return Err(Reject::Oversize);
+        }
+        layer.told.insert(key.clone(), (record.seq, now));
+        layer.records.insert(key, (record, now));
+        Ok(())
     }
 
     /// What the node pushed, if anything.
@@ -100,42 +148,66 @@ impl Overlay {
         self.nodes.get(node_id)
     }
 
-    /// Forgets what is old, and what gossip has brought by now: `held` tells the number that
-    /// gossip holds of a node, a generation and a key.
-    pub(crate) fn prune(&mut self, now: Instant, held: impl Fn(&str, u64, &str) -> Option<u64>) {
+    /// Forgets what is old, and what gossip has brought by now: `newest` tells the number up to
+    /// which gossip holds a node, a generation and a key.
+    pub(crate) fn prune(&mut self, now: Instant, newest: impl Fn(&str, u64, &str) -> u64) {
+        let age_max = self.age_max;
+        let is_young = |arrived: &Instant| now.saturating_duration_since(*arrived) < age_max;
         self.nodes.retain(|node_id, layer| {
             let generation = layer.generation;
             layer.records.retain(|key, (record, arrived)| {
-                let is_held = held(node_id, generation, key).is_some_and(|seq| seq >= record.seq);
-                !is_held && now.saturating_duration_since(*arrived) < self.age_max
+                let is_held = newest(node_id, generation, key) >= record.seq;
+                !is_held && is_young(arrived)
             });
-            !layer.records.is_empty()
+            layer.told.retain(|_, (_, arrived)| is_young(arrived));
+            !layer.told.is_empty()
         });
     }
-}
 
-impl Layer {
-    fn lay(&mut self, record: Record, now: Instant) -> Result<bool, Reject> {
-        let key = record.key();
-        match self.records.get(&key) {
-            Some((there, _)) if there.seq >= record.seq => return Ok(false),
-            None if self.records.len() >= RECORDS_MAX => return Err(Reject::Oversize),
-            Some(_) | None => {}
+    /// Forgets what these lives pushed: their certificates are good no longer.
+    pub(crate) fn forget(&mut self, lives: &[(String, u64)]) {
+        for (node_id, generation) in lives {
+            if self.nodes.get(node_id).is_some_and(|layer| layer.generation == *generation) {
+                self.nodes.remove(node_id);
+            }
         }
-        self.records.insert(key, (record, now));
-        Ok(true)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.nodes.clear();
     }
 }
 
-/// Packs encoded records into as few pushes as they need, and encodes these.
+/// Opens a record; `None` if it is old.
+fn open(
+    (node_id, generation): (&str, u64),
+    bytes: &[u8],
+    (seals, witness): (&Seals, &Witness),
+    is_old: impl Fn(&str, u64) -> bool,
+) -> Result<Option<(String, Record)>, Reject> {
+    let sealed: Sealed = codec::decode_sealed(bytes)?;
+    // What is no news is not worth its signature's check.
+    let claimed = codec::decode(&sealed.record)?;
+    match claimed.body {
+        Body::Card(_) | Body::Statement(_) => {}
+        // A pulse says that all before it is known, which a push cannot know.
+        Body::Pulse(_) | Body::Certificate(_) => return Err(Reject::Undecodable),
+    }
+    let key = claimed.key();
+    if is_old(&key, claimed.seq) {
+        return Ok(None);
+    }
+    let record = seals.open_with(witness, Place { node_id, generation, key: &key }, &sealed)?;
+    Ok(Some((key, record)))
+}
+
+/// Packs sealed records into as few pushes as they need, and encodes these. `head` is a push
+/// without records.
 ///
 /// # Errors
 /// If the node's name is too long for a push.
-pub(crate) fn pack(
-    node_id: &str,
-    generation: u64,
-    records: Vec<Vec<u8>>,
-) -> Result<Vec<Vec<u8>>, CodecError> {
+pub(crate) fn pack(head: &Push, records: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CodecError> {
     let mut packs = vec![Vec::new()];
     let mut bytes = HEAD_BYTES_MAX;
     for record in records {
@@ -149,94 +221,9 @@ pub(crate) fn pack(
             last.push(record);
         }
     }
-    let encode =
-        |records| codec::encode_push(Push { node_id: node_id.to_owned(), generation, records });
+    let encode = |records| codec::encode_push(Push { records, ..head.clone() });
     packs.into_iter().filter(|records| !records.is_empty()).map(encode).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use quorum::{Card, Standing};
-
-    use super::*;
-    use crate::records::Body;
-
-    fn push(generation: u64, seqs: &[u64]) -> Push {
-        let encode = |seq: &u64| {
-            let card = Card {
-                version: format!("version {seq}"),
-                config_hash: String::new(),
-                standing: Standing::Serving,
-            };
-            codec::encode(&Record { seq: *seq, body: Body::Card(card) }).unwrap()
-        };
-        let records = seqs.iter().map(encode).collect();
-        Push { node_id: "one".to_owned(), generation, records }
-    }
-
-    fn held(overlay: &Overlay) -> Vec<u64> {
-        let layer = overlay.layer("one");
-        layer.into_iter().flat_map(Layer::records).map(|(_, record)| record.seq).collect()
-    }
-
-    #[test]
-    fn the_greater_number_wins_in_any_order() {
-        let (now, stats) = (Instant::now(), Stats::default());
-        for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 3, 3]] {
-            let mut overlay = Overlay::new(Duration::from_secs(1));
-            for seq in order {
-                overlay.merge(push(5, &[seq]), 0, &stats, now).unwrap();
-            }
-            assert_eq!(held(&overlay), [3], "{order:?}");
-        }
-    }
-
-    #[test]
-    fn a_past_life_is_refused_and_a_new_one_starts_empty() {
-        let (now, stats) = (Instant::now(), Stats::default());
-        let mut overlay = Overlay::new(Duration::from_secs(1));
-        overlay.merge(push(5, &[9]), 0, &stats, now).unwrap();
-        assert_eq!(overlay.merge(push(4, &[10]), 0, &stats, now), Err(Reject::Identity));
-        assert_eq!(overlay.merge(push(5, &[10]), 6, &stats, now), Err(Reject::Identity));
-        overlay.merge(push(6, &[1]), 6, &stats, now).unwrap();
-        assert_eq!(held(&overlay), [1]);
-    }
-
-    #[test]
-    fn what_gossip_has_brought_or_time_has_taken_is_forgotten() {
-        let (now, stats) = (Instant::now(), Stats::default());
-        let mut overlay = Overlay::new(Duration::from_secs(1));
-        overlay.merge(push(5, &[9]), 0, &stats, now).unwrap();
-        overlay.prune(now, |_, _, _| Some(8));
-        assert_eq!(held(&overlay), [9]);
-        overlay.prune(now, |_, _, _| Some(9));
-        assert_eq!(held(&overlay), [0; 0]);
-        overlay.merge(push(5, &[10]), 0, &stats, now).unwrap();
-        overlay.prune(now + Duration::from_secs(10), |_, _, _| None);
-        assert_eq!(held(&overlay), [0; 0]);
-    }
-
-    #[test]
-    fn one_record_that_cannot_be_read_does_not_take_the_others_with_it() {
-        let (now, stats) = (Instant::now(), Stats::default());
-        let mut mixed = push(5, &[9]);
-        mixed.records.insert(0, vec![2, 0, 0]);
-        mixed.records.insert(0, vec![1, 7]);
-        let mut overlay = Overlay::new(Duration::from_secs(1));
-        assert_eq!(overlay.merge(mixed, 0, &stats, now), Ok(true));
-        assert_eq!(held(&overlay), [9]);
-        assert_eq!(stats.rejects(Reject::UnknownFormat), 1);
-        assert_eq!(stats.rejects(Reject::Undecodable), 1);
-    }
-
-    #[test]
-    fn many_records_are_spread_over_frames_that_fit() {
-        for (count, bytes) in [(100, codec::RECORD_BYTES_MAX), (10_000, 12), (2_000, 200)] {
-            let records = vec![vec![1; bytes]; count];
-            let frames = pack(&"n".repeat(253), u64::MAX >> 11, records).unwrap();
-            assert!(frames.len() < 10, "{} frames", frames.len());
-            let decode = |frame: &Vec<u8>| codec::decode_push(frame).unwrap().records.len();
-            assert_eq!(frames.iter().map(decode).sum::<usize>(), count);
-        }
-    }
-}
+mod tests;

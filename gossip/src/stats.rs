@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters since the start, and one gauge.
+/// Counters since the start, and some gauges.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Rounds of gossip begun.
@@ -30,8 +30,16 @@ pub struct Stats {
     pub unstated: AtomicU64,
     /// Open connections (a gauge).
     pub connections: AtomicU64,
+    /// Lives of nodes that are told on, past ones too (a gauge). A node that is gone is told on for
+    /// seven minutes and a half.
+    pub lives: AtomicU64,
+    /// The size of the digest of all lives (a gauge). At [`DIGEST_BYTES_MAX`](crate::DIGEST_BYTES_MAX) no further life is let
+    /// in, and gossip that names one is refused.
+    pub digest_bytes: AtomicU64,
     /// How often the chitchat task ended and was started again.
     pub restarts: AtomicU64,
+    /// How often another process was found under this node's name.
+    pub duplicates: AtomicU64,
     rejects: [AtomicU64; Reject::ALL.len()],
 }
 
@@ -52,11 +60,13 @@ pub enum Reject {
     Implausible,
     /// It has a format that this version does not know.
     UnknownFormat,
+    /// It is not signed by the one it is said to be of, or that one's certificate is not good.
+    Signature,
 }
 
 impl Reject {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Oversize,
         Self::Undecodable,
         Self::Identity,
@@ -64,6 +74,7 @@ impl Reject {
         Self::Rate,
         Self::Implausible,
         Self::UnknownFormat,
+        Self::Signature,
     ];
 
     /// The word used in the metrics and the logs.
@@ -76,6 +87,7 @@ impl Reject {
             Self::Rate => "rate",
             Self::Implausible => "implausible",
             Self::UnknownFormat => "unknown_format",
+            Self::Signature => "signature",
         }
     }
 }

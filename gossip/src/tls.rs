@@ -22,6 +22,7 @@ use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVeri
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::extensions::GeneralName;
 
+use crate::seal::{self, Authority};
 use crate::{Config, GossipError, Tls};
 
 /// The version of the frames. It changes when nodes of two versions could not understand each
@@ -34,12 +35,16 @@ pub(crate) struct Credentials {
     pub(crate) client: QuicClientConfig,
     /// The files as they were read, to notice a change; empty without files.
     pub(crate) material: Vec<u8>,
+    /// What records are signed with; `None` without files.
+    pub(crate) authority: Option<Authority>,
+    /// Whose certificates are good; `None`: anybody's.
+    pub(crate) roots: Option<Arc<RootCertStore>>,
 }
 
 /// What a handshake is made of.
 struct Parts {
     /// `None`: anybody may talk.
-    roots: Option<RootCertStore>,
+    roots: Option<Arc<RootCertStore>>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     material: Vec<u8>,
@@ -60,12 +65,31 @@ pub(crate) fn load(config: &Config) -> Result<Credentials, GossipError> {
 
 /// The first DNS name in the certificate that the peer has shown, if it has shown one.
 pub(crate) fn peer_name(connection: &quinn::Connection) -> Option<String> {
-    let identity = connection.peer_identity()?;
-    let chain = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-    name_in(chain.first()?)
+    name_in(peer_chain(connection)?.first()?)
 }
 
-fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
+/// Whether the peer's certificate is good today, by these roots.
+pub(crate) fn is_good(roots: &RootCertStore, connection: &quinn::Connection) -> bool {
+    let algorithms = ring::default_provider().signature_verification_algorithms;
+    let until = peer_chain(connection).and_then(|chain| {
+        let name = name_in(chain.first()?)?;
+        seal::check_chain(roots, &algorithms, &name, &chain)
+    });
+    until.is_some()
+}
+
+fn peer_chain(connection: &quinn::Connection) -> Option<Vec<CertificateDer<'static>>> {
+    connection.peer_identity()?.downcast().ok().map(|chain| *chain)
+}
+
+/// The last second, since 1970, in which the certificate is good.
+pub(crate) fn last_second_of(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok()
+}
+
+/// The first DNS name in the certificate.
+pub(crate) fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let names = parsed.subject_alternative_name().ok()??;
     let dns = names.value.general_names.iter().find_map(|name| match name {
@@ -92,7 +116,7 @@ fn read_files(node_id: &str, ca: &Path, cert: &Path, key: &Path) -> Result<Parts
         return Err(GossipError::CertificateName { found, wanted: node_id.to_owned() });
     }
     let material = [ca_pem, cert_pem, key_pem].concat();
-    Ok(Parts { roots: Some(roots), chain, key: secret, material })
+    Ok(Parts { roots: Some(Arc::new(roots)), chain, key: secret, material })
 }
 
 fn unusable(path: &Path, what: &'static str) -> GossipError {
@@ -122,7 +146,7 @@ fn make(parts: Parts, protocol: Vec<u8>) -> Result<Credentials, rustls::Error> {
         .with_protocol_versions(&[&rustls::version::TLS13])?;
     let server = match &parts.roots {
         Some(roots) => {
-            let roots = Arc::new(roots.clone());
+            let roots = Arc::clone(roots);
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
             server.with_client_cert_verifier(verifier.map_err(|error| general(&error))?)
@@ -134,6 +158,16 @@ fn make(parts: Parts, protocol: Vec<u8>) -> Result<Credentials, rustls::Error> {
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
 
+    let authority = match &parts.roots {
+        Some(roots) => Some(Authority::new(
+            ring::sign::any_supported_type(&parts.key)?,
+            parts.chain.iter().map(|der| der.to_vec()).collect(),
+            Arc::clone(roots),
+            provider.signature_verification_algorithms,
+        )?),
+        None => None,
+    };
+    let roots = parts.roots.clone();
     let verifier = Arc::new(AnyMember { roots: parts.roots, provider: Arc::clone(&provider) });
     let client = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -147,6 +181,8 @@ fn make(parts: Parts, protocol: Vec<u8>) -> Result<Credentials, rustls::Error> {
         server: QuicServerConfig::try_from(server).map_err(|error| general(&error))?,
         client: QuicClientConfig::try_from(client).map_err(|error| general(&error))?,
         material: parts.material,
+        authority,
+        roots,
     })
 }
 
@@ -154,7 +190,7 @@ fn make(parts: Parts, protocol: Vec<u8>) -> Result<Credentials, rustls::Error> {
 #[derive(Debug)]
 struct AnyMember {
     /// `None`: any certificate will do.
-    roots: Option<RootCertStore>,
+    roots: Option<Arc<RootCertStore>>,
     provider: Arc<CryptoProvider>,
 }
 

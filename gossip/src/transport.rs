@@ -17,7 +17,7 @@ mod inbound;
 mod outbound;
 mod rates;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,11 +30,13 @@ use bytes::Bytes;
 use chitchat::transport::{Socket, Transport};
 use chitchat::{ChitchatMessage, Serializable};
 use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig, VarInt};
+use rustls::RootCertStore;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::codec::Push;
+use crate::seal::Authority;
 use crate::stats::{self, Stats};
 use crate::tls::{self, Credentials};
 use crate::vet::Vet;
@@ -62,6 +64,9 @@ const CONNECTIONS_MAX: usize = 2 * PEERS_MAX;
 /// Handshakes that may be under way from outside.
 const INCOMING_MAX: usize = 256;
 
+/// Bytes that may come before a handshake has been looked at: a few packets.
+const INCOMING_BYTES_MAX: u64 = 16 * 1_024;
+
 /// Frames that may wait for chitchat.
 const INBOX_MAX: usize = 256;
 
@@ -83,6 +88,9 @@ const CODE_GONE: VarInt = VarInt::from_u32(0);
 /// Told to a peer whose connection ends because the certificates have changed.
 const CODE_RELOADED: VarInt = VarInt::from_u32(1);
 
+/// Told to a peer whose certificate has run out.
+const CODE_EXPIRED: VarInt = VarInt::from_u32(3);
+
 type Letter = (SocketAddr, ChitchatMessage);
 
 /// The port, its connections and its peers.
@@ -92,8 +100,8 @@ pub(crate) struct Net {
     /// How this node introduces itself when it dials. Replaced as a whole when the certificates
     /// change; a plain lock held for one clone.
     client: Mutex<ClientConfig>,
-    /// The files that the present certificates were read from.
-    material: Mutex<Vec<u8>>,
+    /// What the present certificates are checked by.
+    proofs: Mutex<Proofs>,
     vet: Vet,
     stats: Arc<Stats>,
     /// Where gossip goes: the present life of chitchat, if it has one.
@@ -108,6 +116,13 @@ pub(crate) struct Net {
     tasks: Mutex<JoinSet<()>>,
 }
 
+struct Proofs {
+    /// The files as they were read.
+    material: Vec<u8>,
+    /// `None`: anybody may talk.
+    roots: Option<Arc<RootCertStore>>,
+}
+
 #[derive(Default)]
 struct Links {
     /// Queues to peers, by address. At most [`PEERS_MAX`]; a queue that is not used for a minute
@@ -115,6 +130,11 @@ struct Links {
     peers: HashMap<SocketAddr, mpsc::Sender<Outgoing>>,
     /// The newest connection with each address. Bounded by [`CONNECTIONS_MAX`].
     connections: HashMap<SocketAddr, Connection>,
+    /// All open connections, those too that another one has replaced, by their own numbers.
+    open: HashMap<usize, Connection>,
+    /// The nodes that have shown their certificate since it was last asked for by another CA. At
+    /// most [`PEERS_MAX`].
+    met: HashSet<String>,
     /// Grows when the certificates change, so that a handshake begun with the old ones counts for
     /// nothing when it ends.
     era: u64,
@@ -143,12 +163,14 @@ pub(crate) fn bind(
     config: &Config,
     stats: Arc<Stats>,
     pushes: mpsc::Sender<Push>,
-) -> Result<NetGuard, GossipError> {
+) -> Result<(NetGuard, Option<Authority>), GossipError> {
     if matches!(config.tls, Tls::Insecure) {
         warn!("gossip is insecure: anybody who reaches the port can speak for any node");
     }
-    let credentials = tls::load(config)?;
-    let material = credentials.material.clone();
+    let mut credentials = tls::load(config)?;
+    let authority = credentials.authority.take();
+    let proofs =
+        Proofs { material: credentials.material.clone(), roots: credentials.roots.clone() };
     let (server, client) = configure(credentials);
     let endpoint = Endpoint::server(server, config.listen)
         .map_err(|source| GossipError::Bind { address: config.listen, source })?;
@@ -156,7 +178,7 @@ pub(crate) fn bind(
         endpoint,
         config: config.clone(),
         client: Mutex::new(client),
-        material: Mutex::new(material),
+        proofs: Mutex::new(proofs),
         vet: Vet::new(&config.cluster_id, &config.node_id, config.generation),
         stats,
         inbox: Mutex::new(None),
@@ -168,7 +190,7 @@ pub(crate) fn bind(
         tasks: Mutex::default(),
     });
     net.spawn(inbound::accept(Arc::clone(&net)));
-    Ok(NetGuard(net))
+    Ok((NetGuard(net), authority))
 }
 
 fn configure(credentials: Credentials) -> (ServerConfig, ClientConfig) {
@@ -185,7 +207,12 @@ fn configure(credentials: Credentials) -> (ServerConfig, ClientConfig) {
     let transport = Arc::new(transport);
     let mut server = ServerConfig::with_crypto(Arc::new(credentials.server));
     // An address is what a peer is known by while it is connected, so it may not change.
-    server.transport_config(Arc::clone(&transport)).max_incoming(INCOMING_MAX).migration(false);
+    server
+        .transport_config(Arc::clone(&transport))
+        .max_incoming(INCOMING_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_MAX as u64 * INCOMING_BYTES_MAX)
+        .migration(false);
     let mut client = ClientConfig::new(Arc::new(credentials.client));
     client.transport_config(transport);
     (server, client)
@@ -254,28 +281,54 @@ impl Net {
     }
 
     /// Reads the certificates again. If they have changed, new handshakes use them from here on,
-    /// and the connections that were made with the old ones are closed. Blocks on files.
+    /// the connections that were made with the old ones are closed, and what records are signed
+    /// with is returned. A connection whose peer's certificate has run out is closed in any case.
+    /// Blocks on files.
     ///
     /// # Errors
     /// If they cannot be used; the old ones stay in use then.
-    pub(crate) fn reload(&self) -> Result<bool, GossipError> {
+    pub(crate) fn reload(&self) -> Result<Option<Authority>, GossipError> {
         if matches!(self.config.tls, Tls::Insecure) {
-            return Ok(false);
+            return Ok(None);
         }
-        let credentials = tls::load(&self.config)?;
-        if *locked(&self.material) == credentials.material {
-            return Ok(false);
+        self.close_expired();
+        let mut credentials = tls::load(&self.config)?;
+        let authority = credentials.authority.take();
+        {
+            let mut proofs = locked(&self.proofs);
+            if proofs.material == credentials.material {
+                return Ok(None);
+            }
+            proofs.material.clone_from(&credentials.material);
+            proofs.roots.clone_from(&credentials.roots);
         }
-        *locked(&self.material) = credentials.material.clone();
         let (server, client) = configure(credentials);
         self.endpoint.set_server_config(Some(server));
         *locked(&self.client) = client;
         let mut links = locked(&self.links);
         links.era += 1;
-        for (_, connection) in links.connections.drain() {
+        links.connections.clear();
+        links.met.clear();
+        for connection in links.open.values() {
             connection.close(CODE_RELOADED, b"certificates changed");
         }
-        Ok(true)
+        Ok(authority)
+    }
+
+    /// Closes the connections whose peers' certificates are not good any more.
+    fn close_expired(&self) {
+        let Some(roots) = locked(&self.proofs).roots.clone() else {
+            return;
+        };
+        let open: Vec<_> = locked(&self.links).open.values().cloned().collect();
+        for connection in open.iter().filter(|connection| !tls::is_good(&roots, connection)) {
+            connection.close(CODE_EXPIRED, b"certificate has run out");
+        }
+    }
+
+    /// The nodes that have shown their certificate.
+    pub(crate) fn met(&self) -> HashSet<String> {
+        locked(&self.links).met.clone()
     }
 
     fn connection(&self, address: SocketAddr) -> Option<Connection> {
@@ -290,7 +343,12 @@ impl Net {
 
     /// Makes this the connection that is used with the address, unless the certificates have
     /// changed since the era in which its handshake began.
-    fn link(&self, address: SocketAddr, connection: &Connection, era: u64) -> bool {
+    fn link(
+        &self,
+        address: SocketAddr,
+        (connection, peer): (&Connection, Option<&str>),
+        era: u64,
+    ) -> bool {
         let mut links = locked(&self.links);
         if links.era != era {
             connection.close(CODE_RELOADED, b"certificates changed");
@@ -298,12 +356,17 @@ impl Net {
         }
         stats::add(&self.stats.connections, 1);
         links.connections.insert(address, connection.clone());
+        links.open.insert(connection.stable_id(), connection.clone());
+        if let Some(peer) = peer.filter(|_| links.met.len() < PEERS_MAX) {
+            links.met.insert(peer.to_owned());
+        }
         true
     }
 
     fn unlink(&self, address: SocketAddr, connection: &Connection) {
         self.stats.connections.fetch_sub(1, Ordering::Relaxed);
         let mut links = locked(&self.links);
+        links.open.remove(&connection.stable_id());
         if is_linked(&links, address, connection) {
             links.connections.remove(&address);
         }

@@ -7,10 +7,12 @@
 //!
 //! # Invariants
 //! - A frame that passes holds no more nodes, keys and bytes than the bounds below.
-//! - A frame that passes says nothing about this node in its present life.
+//! - A frame that passes says nothing about this node in its present life. What it says of others is
+//!   believed only as far as they have signed it.
 //! - All nodes that ever passed and are still held fit one digest.
 //!
-//! What cannot be seen here: a member that forges the state of another one within the bounds.
+//! What cannot be seen here: a member that forges the state of another one within the bounds. It can
+//! keep others from hearing that one, and cannot make them hear what that one did not say.
 
 mod reader;
 
@@ -30,11 +32,11 @@ use reader::Reader;
 pub(crate) const NUMBER_MAX: u64 = 1 << 53;
 
 /// The most nodes held, and so the most in one frame; 200 members leave room for five lives each.
-const NODES_MAX: usize = 1_024;
+pub(crate) const NODES_MAX: usize = 1_024;
 
-/// The most bytes of all nodes held, as a digest. chitchat fits digest and delta into 65,507 bytes,
-/// and panics when less than 16,384 are left for the delta.
-const DIGEST_BYTES_MAX: usize = 48_000;
+/// The most bytes of all nodes held, as a digest: what bounds the size of a fleet. chitchat fits
+/// digest and delta into 65,507 bytes, and panics when less than 16,384 are left for the delta.
+pub const DIGEST_BYTES_MAX: usize = 48_000;
 
 /// A node in a digest: its name's length, generation, address family, port, and three counters.
 const DIGEST_ENTRY_BYTES: usize = 2 + 8 + 1 + 2 + 3 * 8;
@@ -69,9 +71,18 @@ pub(crate) struct Vet {
     node_id: String,
     /// The generation under which this node gossips.
     generation: AtomicU64,
-    /// The nodes held, with the number of their keys. A plain lock: it is held for the length of a
-    /// table walk, by the connections' tasks and once per round.
-    known: Mutex<HashMap<ChitchatId, usize>>,
+    /// The nodes held. A plain lock: it is held for the length of a table walk, by the connections'
+    /// tasks and once per round.
+    known: Mutex<HashMap<ChitchatId, Holding>>,
+}
+
+/// What is held of one life of a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holding {
+    /// Keys, deleted ones included.
+    pub(crate) keys: usize,
+    /// Whether it is told on. A life that is long over is held for a while and told to nobody.
+    pub(crate) is_shared: bool,
 }
 
 /// What a frame names.
@@ -98,10 +109,12 @@ impl Vet {
         self.generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Tells which nodes are held, and how many keys of each; what passed in between and was not
-    /// kept is forgotten.
-    pub(crate) fn hold(&self, held: HashMap<ChitchatId, usize>) {
+    /// Tells which nodes are held; what passed in between and was not kept is forgotten. Returns the
+    /// size of their digest.
+    pub(crate) fn hold(&self, held: HashMap<ChitchatId, Holding>) -> usize {
+        let bytes = shared(&held).map(digest_bytes).sum();
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        bytes
     }
 
     /// Says whether chitchat may see the frame. Nothing but the table of nodes held is changed,
@@ -178,9 +191,10 @@ impl Vet {
         let id = node(ops)?;
         number(ops)?;
         number(ops)?;
-        // Nobody but this node writes its present state, and nobody else may be its future.
+        // Nobody but this node writes its present state. A greater generation may be another process
+        // under this node's name, which has to be seen to be told of.
         let own_generation = self.generation.load(Ordering::Relaxed);
-        if *id.node_id == *self.node_id && id.generation_id >= own_generation {
+        if *id.node_id == *self.node_id && id.generation_id == own_generation {
             return Err(Reject::Identity);
         }
         match named.keys.insert(id.clone(), 0) {
@@ -194,23 +208,32 @@ impl Vet {
     fn admit(&self, named: Named) -> Result<(), Reject> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |(id, keys): (&ChitchatId, &usize)| {
-            known.get(id).is_some_and(|held| held + keys > KEYS_MAX)
+            known.get(id).is_some_and(|held| held.keys + keys > KEYS_MAX)
         };
         if named.keys.iter().any(is_full) || named.keys.values().any(|keys| *keys > KEYS_MAX) {
             return Err(Reject::Oversize);
         }
-        let strangers: Vec<_> =
-            named.nodes.into_iter().filter(|id| !known.contains_key(id)).collect();
+        // What is not told on any more has its place to find again.
+        let is_shared = |id: &ChitchatId| known.get(id).is_some_and(|held| held.is_shared);
+        let strangers: Vec<_> = named.nodes.into_iter().filter(|id| !is_shared(id)).collect();
         if strangers.is_empty() {
             return Ok(());
         }
-        let bytes: usize = known.keys().chain(&strangers).map(digest_bytes).sum();
-        if known.len() + strangers.len() > NODES_MAX || bytes > DIGEST_BYTES_MAX {
+        let bytes: usize = shared(&known).chain(&strangers).map(digest_bytes).sum();
+        let count = shared(&known).count() + strangers.len();
+        if count > NODES_MAX || bytes > DIGEST_BYTES_MAX {
             return Err(Reject::Oversize);
         }
-        known.extend(strangers.into_iter().map(|id| (id, 0)));
+        for id in strangers {
+            known.entry(id).or_default().is_shared = true;
+        }
         Ok(())
     }
+}
+
+/// The nodes that go into a digest.
+fn shared(held: &HashMap<ChitchatId, Holding>) -> impl Iterator<Item = &ChitchatId> {
+    held.iter().filter(|(_, held)| held.is_shared).map(|(id, _)| id)
 }
 
 /// The part of a delta that is about one node.
@@ -226,7 +249,8 @@ impl NodeDelta {
     fn key_value(&mut self, ops: &mut Reader<'_>) -> Result<(), Reject> {
         let key = ops.text(KEY_BYTES_MAX)?;
         // chitchat cuts keys after their first byte, which must not be inside a character.
-        if !key.bytes().next().is_some_and(|first| first.is_ascii_graphic()) {
+        let is_cut_well = key.bytes().next().is_some_and(|first| first.is_ascii_graphic());
+        if !is_cut_well || key.chars().any(char::is_control) {
             return Err(Reject::Implausible);
         }
         ops.text(VALUE_BYTES_MAX)?;

@@ -2,9 +2,10 @@
 //!
 //! A request pays for one admission and one settlement under a lock, so these are measured: alone,
 //! and by eight threads that share one breaker or a thousand. Allocations are not counted here, for
-//! a counting allocator needs unsafe code; that there are none follows from the types: `admit`,
-//! `tick`, `slow`, `settle` and `settle_timed` touch arrays of fixed length and one box that is made
-//! by `new`, `restore` and `set_rule` alone.
+//! a counting allocator needs unsafe code or a dependency, and this crate has neither; that there are
+//! none on a request's path follows from the types: what `admit`, `tick`, `slow`, `settle` and
+//! `evidence` touch are arrays of fixed length and one box that is made by `new`, `restore` and
+//! `set_rule` alone.
 #![expect(clippy::print_stdout, reason = "it exists to print")]
 
 use std::hint::black_box;
@@ -75,6 +76,20 @@ fn refused(has_cooled_down: bool) -> f64 {
     nanoseconds_each(began.elapsed(), ROUNDS)
 }
 
+/// What is pooled, of a window that is full.
+fn evidence() -> f64 {
+    let mut breaker = Breaker::new(rule(false), 1);
+    for round in 0..ROUNDS {
+        request(&mut breaker, round);
+    }
+    let now = STEP * ROUNDS;
+    let began = Instant::now();
+    for _ in 0..ROUNDS {
+        black_box(black_box(&breaker).evidence(now));
+    }
+    nanoseconds_each(began.elapsed(), ROUNDS)
+}
+
 /// Wall time for each request of all threads together.
 fn together(breakers: usize) -> f64 {
     let new = || Mutex::new(Breaker::new(rule(false), 1));
@@ -106,6 +121,7 @@ fn main() {
     println!("admit + settle, judging by P95:              {:6.0} ns", alone(true, ROUNDS / 8));
     println!("refused while open:                          {:6.0} ns", refused(false));
     println!("refused on the probe rung:                   {:6.0} ns", refused(true));
+    println!("evidence:                                    {:6.0} ns", evidence());
     println!("admit + settle, {THREADS} threads, one breaker:      {:6.0} ns", together(1));
     println!("admit + settle, {THREADS} threads, 1000 breakers:    {:6.0} ns", together(1_000));
 }

@@ -27,6 +27,15 @@ pub enum Terms {
 /// The permission to send one request. Hand it back to [`Breaker::settle`](crate::Breaker::settle)
 /// with what came of it, on every path: a permit of the probe or canary rung that is dropped blocks
 /// its place until its deadline and then counts against the endpoint.
+///
+/// It cannot be settled twice:
+/// ```compile_fail,E0382
+/// # use std::time::Duration;
+/// # let mut breaker = breaker::Breaker::new(breaker::Rule::default(), 1);
+/// # let permit = breaker.admit(Duration::ZERO, breaker::Errand::Probe).0.expect("closed");
+/// breaker.settle(Duration::ZERO, permit, breaker::Outcome::Success);
+/// breaker.settle(Duration::ZERO, permit, breaker::Outcome::Success);
+/// ```
 #[must_use = "a permit that is not settled says nothing, and a half-open one counts as lost"]
 #[derive(Debug)]
 pub struct Permit {

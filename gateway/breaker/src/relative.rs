@@ -90,6 +90,13 @@ mod tests {
     }
 
     #[test]
+    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
+        assert_eq!(named(&[1, 1, 4, 6, 9, 9, 10], 2.0), [] as [usize; 0]);
+        assert_eq!(named(&[1, 1, 4, 6, 9, 9, 11], 2.0), [6]);
+        assert_eq!(named(&[1, 4, 4, 6, 6, 9, 9, 9, 11], 2.0), [] as [usize; 0]);
+    }
+
+    #[test]
     fn if_most_are_slow_it_is_the_load() {
         assert_eq!(named(&[2, 2, 9, 9, 9], 1.5), [] as [usize; 0]);
         assert_eq!(named(&[2, 2, 2, 9, 9], 1.5), [3, 4]);

@@ -184,6 +184,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_gone_is_neither_resized_nor_saved() {
+        let mut ring = Ring::new(at(100));
+        ring.add(at(5), &1);
+        assert_eq!(ring.save(at(105)).filter(|(_, entry)| **entry > 0).count(), 0);
+        ring.resize(at(105), at(1_000));
+        assert_eq!(sum(&ring, at(105)), 0);
+    }
+
+    #[test]
+    fn an_entry_that_a_narrower_ring_does_not_reach_hides_no_other() {
+        let mut ring = Ring::new(at(100));
+        ring.add(at(55), &1);
+        ring.add(at(140), &10);
+        ring.resize(at(140), at(90));
+        assert_eq!(sum(&ring, at(140)), 10);
+    }
+
+    #[test]
     fn discarding_takes_the_bucket_of_the_moment_and_all_later_ones() {
         let mut ring = Ring::new(at(100));
         for (tenth, entry) in [(5, 1), (15, 10), (25, 100), (35, 1_000)] {

@@ -193,6 +193,14 @@ mod tests {
     }
 
     #[test]
+    fn a_short_time_is_known_to_half_a_millisecond() {
+        for time in 0..8 {
+            let told = Duration::from_micros(time * 1_000 + 500);
+            assert_eq!(value(bin(milliseconds(time))), told);
+        }
+    }
+
+    #[test]
     fn times_beyond_the_last_bin_count_in_it() {
         assert_eq!(bin(Duration::MAX), BINS - 1);
         assert_eq!(bin(Duration::ZERO), 0);
@@ -235,5 +243,17 @@ mod tests {
         assert_eq!(times.p95(milliseconds(900), Which::Total, 31), None);
         assert_eq!(times.p95(milliseconds(900), Which::FirstToken, 1), None);
         assert_eq!(times.p95(milliseconds(1_000), Which::Total, 1), None);
+    }
+
+    #[test]
+    fn samples_that_another_window_reaches_are_kept() {
+        let mut times = Times::new(milliseconds(1_000));
+        for _ in 0..30 {
+            times.record(milliseconds(950), timing(milliseconds(50)));
+        }
+        let known = times.p95(milliseconds(950), Which::Total, 30);
+        times.resize(milliseconds(950), milliseconds(5_000));
+        assert!(known.is_some());
+        assert_eq!(times.p95(milliseconds(950), Which::Total, 30), known);
     }
 }

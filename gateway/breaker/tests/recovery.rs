@@ -17,9 +17,11 @@ fn cool_downs(seed: u64) -> Vec<Duration> {
     let mut cool_downs = Vec::new();
     for minutes in (0..60).step_by(3) {
         let now = Duration::from_secs(minutes * 60);
-        while let Ok(permit) = breaker.admit(now, Errand::Probe).0 {
-            let change = breaker.settle(now, permit, fault(500));
-            cool_downs.extend(change.and_then(|change| change.remaining));
+        for _ in 0..Rule::default().failure_threshold {
+            if let Ok(permit) = breaker.admit(now, Errand::Probe).0 {
+                let change = breaker.settle(now, permit, fault(500));
+                cool_downs.extend(change.and_then(|change| change.remaining));
+            }
         }
     }
     cool_downs

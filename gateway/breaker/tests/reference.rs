@@ -3,7 +3,7 @@
 //! The second one keeps every outcome it ever saw in a list and looks the answer up in that list
 //! each time. Where the breaker has a ring, counters and slots, it has only the words of the
 //! specification, so that a slip in the clever part shows as a difference. It covers what needs no
-//! permit to be held across steps: each request is over at once.
+//! permit to be kept across steps: each request is over at once. What the fleet does is among it.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -12,8 +12,8 @@
 )]
 
 use breaker::{
-    Breaker, Cause, Errand, Outcome, P95Rule, Reason, Recovery, Refusal, Rule, Rung, SlowKind,
-    State, Timing, View,
+    Breaker, Cause, Errand, Evidence, Outcome, P95Rule, Reason, Recovery, Refusal, Rule, Rung,
+    SlowKind, State, Timing, View,
 };
 use std::time::Duration;
 
@@ -45,6 +45,9 @@ struct Reference {
     openings: Vec<Duration>,
     closings: Vec<Duration>,
     level: u32,
+    /// Since when the fleet has the endpoint out.
+    held: Option<Duration>,
+    last_success: Option<Duration>,
 }
 
 impl Reference {
@@ -63,6 +66,8 @@ impl Reference {
             openings,
             closings,
             level: 0,
+            held: None,
+            last_success: None,
         }
     }
 
@@ -91,20 +96,22 @@ impl Reference {
         sum
     }
 
-    /// Times of the pieces of slow evidence, found by walking the story from its beginning.
-    fn pieces(&self, now: Duration) -> usize {
-        let mut count = 0;
+    /// Ages of the pieces of slow evidence, found by walking the story from its beginning.
+    fn pieces(&self, now: Duration) -> Vec<Duration> {
+        let mut ages = Vec::new();
         for kind in SlowKind::ALL {
             let mut last: Option<Duration> = None;
             for (time, what) in &self.story {
                 let is_apart = last.is_none_or(|last| *time - last >= self.rule.slow.dedup);
                 if *what == What::Slow(kind) && is_apart {
                     last = Some(*time);
-                    count += usize::from(now - *time < self.rule.window);
+                    ages.push(now - *time);
                 }
             }
         }
-        count
+        ages.retain(|age| *age < self.rule.window);
+        ages.sort_unstable();
+        ages
     }
 
     fn must_open(&self, now: Duration) -> bool {
@@ -113,7 +120,7 @@ impl Reference {
         let tenths = (self.rule.failure_ratio * 10.0).round() as u64;
         let is_share_met = thousandths * 10 >= tenths * requests * 1_000;
         self.streak() >= self.rule.failure_threshold as usize
-            || self.pieces(now) >= self.rule.slow.confirmations as usize
+            || self.pieces(now).len() >= self.rule.slow.confirmations as usize
             || requests >= u64::from(self.rule.min_requests) && is_share_met
     }
 
@@ -153,7 +160,51 @@ impl Reference {
         }
     }
 
+    fn hold(&mut self, now: Duration) {
+        if self.held.is_none() {
+            self.held = Some(now);
+            self.proofs = 0;
+            self.asked.clear();
+        }
+    }
+
+    /// Ends the hold, if there is one. Health counts until it began, and if it had lasted by then
+    /// the past is forgotten.
+    fn let_go(&mut self) -> bool {
+        let Some(held) = self.held.take() else {
+            return false;
+        };
+        let has_lasted = |closing: &Duration| held - *closing >= self.rule.open.reset_after;
+        if self.state == State::Closed && self.closings.last().is_none_or(has_lasted) {
+            self.openings.clear();
+        }
+        self.story.clear();
+        self.asked.clear();
+        true
+    }
+
+    fn lend(&mut self, successes: u32) -> bool {
+        let is_lent = self.let_go();
+        if is_lent {
+            (self.state, self.rung, self.proofs) = (State::HalfOpen, Rung::Canary, successes);
+        }
+        is_lent
+    }
+
+    fn release(&mut self, now: Duration) -> bool {
+        let is_released = self.let_go();
+        if is_released && self.ramp().is_zero() {
+            self.close(now);
+        } else if is_released {
+            (self.state, self.rung, self.ramp_since) = (State::HalfOpen, Rung::Ramp, now);
+        }
+        is_released
+    }
+
     fn pass_time(&mut self, now: Duration) {
+        if self.held.is_some() {
+            return;
+        }
         if self.state == State::Open && now >= self.until {
             match self.rule.recovery {
                 Recovery::Lazy { .. } => self.close(now),
@@ -175,6 +226,9 @@ impl Reference {
 
     fn is_admitting(&mut self, now: Duration, errand: Errand) -> bool {
         self.pass_time(now);
+        if self.held.is_some() {
+            return false;
+        }
         match (self.state, self.rung, errand) {
             (State::Closed, ..) | (State::HalfOpen, Rung::Ramp, _) => true,
             (State::Open, ..) => false,
@@ -199,6 +253,9 @@ impl Reference {
         let Some(what) = what else {
             return false;
         };
+        if what == What::Success {
+            self.last_success = Some(now);
+        }
         if self.state == State::Closed {
             self.story.push((now, what));
             return self.must_open(now);
@@ -224,7 +281,10 @@ impl Reference {
         assert_eq!(view.state, self.state, "{told}");
         let is_half_open = self.state == State::HalfOpen;
         assert_eq!(view.rung, is_half_open.then_some(self.rung), "{told}");
-        if self.is_on(Rung::Ramp) {
+        assert_eq!(view.held, self.held.is_some(), "{told}");
+        if view.held {
+            assert_eq!(share, 0.0, "{told}");
+        } else if self.is_on(Rung::Ramp) {
             let thirds = (now - self.ramp_since).as_nanos() * 3 / self.ramp().as_nanos();
             let expected = if thirds < 1 {
                 0.25
@@ -239,9 +299,49 @@ impl Reference {
             let (requests, _) = self.recent(now);
             assert_eq!(u64::from(view.requests), requests, "{told}");
             assert_eq!(view.streak as usize, self.streak(), "{told}");
-            assert_eq!(view.slow_pieces as usize, self.pieces(now), "{told}");
+        }
+        if self.is_on(Rung::Canary) {
+            let admitted = self.asked.iter().filter(|is_admitted| **is_admitted).count() as u64;
+            let counted = (view.canary_asked, view.canary_admitted);
+            assert_eq!(counted, (self.asked.len() as u64, admitted), "{told}");
+            assert_eq!(view.half_open_successes, self.proofs, "{told}");
         }
     }
+
+    fn check_evidence(&self, now: Duration, evidence: &Evidence, told: &str) {
+        // What is not closed has no story.
+        let (requests, thousandths) = self.recent(now);
+        assert_eq!(u64::from(evidence.requests), requests, "{told}");
+        assert_eq!(evidence.fault_millionths, thousandths * 1_000, "{told}");
+        let slow: Vec<Duration> = evidence.slow.iter().map_while(|age| *age).collect();
+        assert_eq!(slow, self.pieces(now), "{told}");
+        let age = self.last_success.map(|last| now - last);
+        assert_eq!(evidence.last_success, age.filter(|age| *age < self.rule.window), "{told}");
+    }
+}
+
+/// One thing that the fleet does, to both; most of the time it does nothing.
+fn fleet(
+    chance: &mut Chance,
+    now: Duration,
+    breaker: &mut Breaker,
+    reference: &mut Reference,
+    told: &str,
+) {
+    let (reason, is_expected) = match chance.below(40) {
+        0 => {
+            breaker.hold(now);
+            return reference.hold(now);
+        }
+        1 | 2 => (Reason::Released, reference.release(now)),
+        3 | 4 => (Reason::Lent, reference.lend(chance.below(4) as u32)),
+        _ => return,
+    };
+    let change = match reason {
+        Reason::Released => breaker.release(now),
+        _ => breaker.lend(now, reference.proofs),
+    };
+    assert_eq!(change.map(|change| change.reason), is_expected.then_some(reason), "{told}");
 }
 
 struct Chance(u64);
@@ -265,7 +365,7 @@ fn some_rule(chance: &mut Chance) -> Rule {
         window: Duration::from_millis(10_000 + 10 * chance.below(5_000)),
         ..Rule::default()
     };
-    rule.slow.confirmations = 1 + chance.below(2) as u32;
+    rule.slow.confirmations = 1 + chance.below(4) as u32;
     rule.open.reset_after = Duration::from_secs(1 + chance.below(60));
     rule.half_open.successes = 1 + chance.below(3) as u32;
     rule.half_open.share = [0.05, 0.34, 1.0][chance.below(3) as usize];
@@ -310,6 +410,7 @@ fn schedule(seed: u64) {
             _ => Errand::Request { prompt_tokens: chance.below(300) },
         };
         let told = format!("SEED={seed}, step {step} at {now:?}");
+        fleet(chance, now, &mut breaker, &mut reference, &told);
         let (answer, _) = breaker.admit(now, errand);
         assert_eq!(answer.is_ok(), reference.is_admitting(now, errand), "{told}");
         match answer {
@@ -325,8 +426,10 @@ fn schedule(seed: u64) {
                 assert!(reference.is_on(Rung::Canary), "{told}");
             }
             Err(Refusal::AwaitsProbe) => assert!(reference.is_on(Rung::Probe), "{told}"),
-            Err(Refusal::HalfOpenFull | Refusal::Held) => panic!("{told}: nothing is out or held"),
+            Err(Refusal::Held) => assert!(reference.held.is_some(), "{told}"),
+            Err(Refusal::HalfOpenFull) => panic!("{told}: nothing is out"),
         }
+        reference.check_evidence(now, &breaker.evidence(now), &told);
         reference.check_view(now, &breaker.view(now), breaker.share(now), &told);
     }
 }

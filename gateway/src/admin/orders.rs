@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use quorum::{EndpointKey, Forced};
+use quorum::{EndpointKey, Forced, NodeId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -75,6 +75,23 @@ pub(super) fn force(seat: &Seat, name: &str, body: &[u8]) -> Reply {
             "for_ms": period.map(|period| period.as_millis() as u64),
         }),
     )
+}
+
+/// The member of `{id}/mute` or `{id}/unmute`, and whether it is to be muted.
+pub(super) fn muting(path: &str) -> Option<(&str, bool)> {
+    let mute = path.strip_suffix("/mute").map(|id| (id, true));
+    mute.or_else(|| path.strip_suffix("/unmute").map(|id| (id, false)))
+}
+
+/// Lets the votes and windows of a member count on this node no more, or again.
+pub(super) fn mute(seat: &Seat, id: &str, is_muted: bool) -> Reply {
+    let id = NodeId::new(id);
+    if !seat.council().mute(&id, is_muted) {
+        let message = "No such member; GET /admin/v1/members lists them.";
+        return Reply::error(StatusCode::NOT_FOUND, "member_not_found", message);
+    }
+    tracing::warn!(target: "audit", member = %id, is_muted, "an operator mutes or unmutes a member");
+    Reply::Json(StatusCode::OK, json!({ "member": id.as_str(), "muted": is_muted }))
 }
 
 pub(super) fn unknown_endpoint() -> Reply {

@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use breaker::{Rung, State};
+use breaker::State;
 use gossip::Reject;
 use hyper::StatusCode;
 use quorum::electorate::Presence;
 use quorum::view::{EndpointView, VoteView};
-use quorum::{EndpointKey, Forced, Standing};
+use quorum::{Denominator, EndpointKey, Forced, NodeId, Standing, Window};
 use serde_json::{Value, json};
 
-use super::{Admin, Reply};
+use super::{Admin, Reply, tenants, why};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
 
@@ -21,13 +21,17 @@ impl Admin {
         let council = self.seat.council();
         let is_draining = self.is_draining.load(Ordering::Relaxed);
         let observing = council.observing_until().saturating_sub(now);
+        let is_suspect = council.is_suspect();
+        let is_ready = !is_draining && !(is_suspect && self.suspect_unready);
         let detail = json!({
-            "ready": !is_draining,
+            "ready": is_ready,
             "draining": is_draining,
+            "suspect": is_suspect,
+            "name_used_at": self.seat.duplicate(),
             "observing_ms": millis(observing),
             "cluster_can_decide": council.has_quorum(),
         });
-        let status = if is_draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Reply::Json(status, detail)
     }
 
@@ -45,6 +49,7 @@ impl Admin {
                 let standing = card.map_or(view.standing, |card| card.standing);
                 let (state, lost_for) = match (view.presence, standing) {
                     (Presence::Lost(period), _) => ("lost", Some(millis(period))),
+                    (Presence::Live, Standing::Serving) if view.is_suspect => ("suspect", None),
                     (Presence::Live, standing) => (standing.as_str(), None),
                 };
                 let generation = if view.is_me { self.seat.generation } else { view.generation };
@@ -58,6 +63,7 @@ impl Admin {
                     "version": card.map(|card| card.version.as_str()),
                     "config_hash": card.map(|card| card.config_hash.as_str()),
                     "steward_of": view.steward_of,
+                    "muted": view.is_muted,
                 })
             })
             .collect();
@@ -73,6 +79,12 @@ impl Admin {
             "electorate": council.electorate_size(),
             "quorum": council.quorum(),
             "live": council.live_count(),
+            "of": match self.of {
+                Denominator::Members => "members",
+                Denominator::Observers => "observers",
+            },
+            "suspect": council.is_suspect(),
+            "name_used_at": self.seat.duplicate(),
             "can_decide": council.has_quorum() && council.electorate_size() > 1,
             "observing_ms": millis(council.observing_until().saturating_sub(now)),
             "gossip": self.gossip.as_ref().map(|stats| {
@@ -104,7 +116,10 @@ impl Admin {
     pub(super) fn explain(&self, key: &EndpointKey) -> Option<Value> {
         let now = clock::now();
         let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
-        let cluster = self.seat.council().endpoint(now, key)?;
+        let (cluster, is_suspect) = {
+            let council = self.seat.council();
+            (council.endpoint(now, key)?, council.is_suspect())
+        };
         let view = endpoint.view(now);
         let history: Vec<Value> = self
             .history
@@ -122,8 +137,8 @@ impl Admin {
         let mut value = summary(now, pool, endpoint, &cluster);
         let more = json!({
             "node": self.seat.me.as_str(),
-            "verdict": verdict(now, endpoint, &cluster),
-            "next": next(now, endpoint, &cluster),
+            "verdict": why::verdict(now, endpoint, &cluster, is_suspect),
+            "next": why::next(now, endpoint, &cluster),
             "evidence": {
                 "streak": view.streak,
                 "requests": view.requests,
@@ -133,6 +148,7 @@ impl Admin {
                 "window_ms": millis(endpoint.config.rule.window),
             },
             "history": history,
+            "tenants": tenants::shown(now, endpoint),
         });
         if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
             value.extend(more.clone());
@@ -157,6 +173,7 @@ impl Admin {
             self.meters.gauge("votes", &[("endpoint", name)]).set(cluster.tally.counted as f64);
             let in_flight = f64::from(endpoint.in_flight());
             self.meters.gauge("in_flight", &[("endpoint", name)]).set(in_flight);
+            tenants::measure(now, &self.meters, endpoint);
         }
         for pool in self.seat.fleet().pools() {
             let all_open = if pool.is_all_open(now) { 1.0 } else { 0.0 };
@@ -167,6 +184,10 @@ impl Admin {
         self.meters.gauge("quorum_required", &[]).set(council.quorum() as f64);
         let members = council.members(now);
         drop(council);
+        for member in &members {
+            let suspect = if member.is_suspect { 1.0 } else { 0.0 };
+            self.meters.gauge("node_suspect", &[("node", member.id.as_str())]).set(suspect);
+        }
         for state in ["live", "draining", "left", "lost"] {
             let of = |presence, standing: Standing| match presence {
                 Presence::Lost(_) => "lost",
@@ -213,6 +234,7 @@ fn gossip_counts(stats: &gossip::Stats) -> [(&'static str, u64); 11] {
 fn summary(now: Duration, pool: &Pool, endpoint: &Endpoint, cluster: &EndpointView) -> Value {
     let view = endpoint.view(now);
     let votes: Vec<Value> = cluster.votes.iter().map(vote).collect();
+    let windows: Vec<Value> = cluster.windows.iter().map(window).collect();
     json!({
         "endpoint": endpoint.key.as_str(),
         "pool": pool.name,
@@ -243,12 +265,19 @@ fn summary(now: Duration, pool: &Pool, endpoint: &Endpoint, cluster: &EndpointVi
                 "failures": step.failures,
                 "by": step.steward.as_str(),
             })),
+            "canary": cluster.canary.as_ref().map(|(holder, turn, successes)| json!({
+                "holder": holder.as_str(),
+                "turn": turn,
+                "successes": successes,
+            })),
+            "witnesses": cluster.witnesses,
             "steward": cluster.steward.as_ref().map(|node| node.as_str()),
             "votes_counted": cluster.tally.counted,
             "quorum": cluster.tally.quorum,
             "electorate": cluster.electorate,
         },
         "votes": votes,
+        "windows": windows,
         "cooling_ms": millis(endpoint.cooling_for(now)),
         "weight_percent": endpoint.weight(),
         "in_flight": endpoint.in_flight(),
@@ -260,6 +289,7 @@ fn vote(view: &VoteView) -> Value {
     json!({
         "voter": view.voter.as_str(),
         "weight": view.weight.as_str(),
+        "state": view.vote.state.as_str(),
         "incident": view.vote.incident,
         "basis": view.vote.basis.as_str(),
         "reason": view.vote.reason,
@@ -273,6 +303,18 @@ fn vote(view: &VoteView) -> Value {
     })
 }
 
+/// What a member has seen of late.
+fn window((member, window, age): &(NodeId, Window, Duration)) -> Value {
+    json!({
+        "member": member.as_str(),
+        "age_ms": millis(*age),
+        "requests": window.requests,
+        "faults": f64::from(window.faults_milli) / 1_000.0,
+        "successes": window.successes,
+        "slow_pieces": window.slow.len(),
+    })
+}
+
 fn is_in(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> bool {
     match cluster.forced {
         Forced::Open => false,
@@ -281,69 +323,6 @@ fn is_in(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> bool {
     }
 }
 
-/// One sentence: what is so, and why.
-fn verdict(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
-    let view = endpoint.view(now);
-    let reason = view.opened_for.map(|reason| reason.to_string()).unwrap_or_default();
-    let tally = &cluster.tally;
-    match (cluster.forced, cluster.is_open, view.state) {
-        (Forced::Open, ..) => "out: an operator forced it open".to_owned(),
-        (Forced::Closed, ..) => "in: an operator forced it closed".to_owned(),
-        (Forced::Auto, true, _) => format!(
-            "out for the whole fleet: incident {}, {} of {} votes stand ({} needed)",
-            cluster.incident, tally.counted, cluster.electorate, tally.quorum
-        ),
-        (Forced::Auto, false, State::Open) => format!(
-            "out on this node only: its breaker opened ({reason}); {} of {} needed votes",
-            tally.counted, tally.quorum
-        ),
-        (Forced::Auto, false, State::HalfOpen) => match view.rung {
-            Some(Rung::Probe) => "out on this node: a probe decides".to_owned(),
-            Some(Rung::Ramp) => {
-                format!("in, with {} % of its weight: it has just recovered", endpoint.weight())
-            }
-            Some(Rung::Canary) | None => {
-                "half-open on this node: a few small requests are let through".to_owned()
-            }
-        },
-        (Forced::Auto, false, State::Closed) if !endpoint.cooling_for(now).is_zero() => {
-            "left alone for a while: it asked for a pause".to_owned()
-        }
-        (Forced::Auto, false, State::Closed) => "in: nothing is held against it".to_owned(),
-    }
-}
-
-/// One sentence: what happens next, and when.
-fn next(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
-    let view = endpoint.view(now);
-    let steward = cluster.steward.as_ref().map_or("nobody", |node| node.as_str());
-    let probing = cluster.step.as_ref().is_some_and(|step| step.stage.as_str() == "probing");
-    match (cluster.forced, cluster.is_open, view.state) {
-        (Forced::Open | Forced::Closed, ..) => match cluster.forced_for {
-            Some(period) => format!("back to the automatic rule in {} ms", millis(period)),
-            None => "until an operator changes it".to_owned(),
-        },
-        (Forced::Auto, true, _) if probing => format!("{steward} has a probe in flight"),
-        (Forced::Auto, true, _) => format!(
-            "{steward} sends one probe in {} ms",
-            millis(cluster.due_in.unwrap_or_default())
-        ),
-        (Forced::Auto, false, State::Open) => {
-            format!("half-open in {} ms", millis(view.remaining.unwrap_or_default()))
-        }
-        (Forced::Auto, false, State::HalfOpen) => match view.rung {
-            Some(Rung::Probe) => "this node sends a probe".to_owned(),
-            Some(Rung::Ramp) => "its full weight, step by step".to_owned(),
-            Some(Rung::Canary) | None => {
-                let wanted = endpoint.config.rule.half_open.successes;
-                let missing = wanted.saturating_sub(view.half_open_successes);
-                format!("the ramp, after {missing} more successes")
-            }
-        },
-        (Forced::Auto, false, State::Closed) => "nothing".to_owned(),
-    }
-}
-
-fn millis(period: Duration) -> u64 {
+pub(super) fn millis(period: Duration) -> u64 {
     u64::try_from(period.as_millis()).unwrap_or(u64::MAX)
 }

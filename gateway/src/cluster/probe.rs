@@ -4,28 +4,30 @@
 //! node took out is probed by this node, when its cool-down is over and no small request has tried
 //! it, so that half-open ends without traffic too.
 
+mod ask;
+mod cache;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Cause, Errand, Outcome, Rung};
-use bytes::Bytes;
-use http_body_util::BodyExt;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use breaker::{Errand, Outcome, Rung};
 use quorum::{EndpointKey, ProbeResult};
-use serde_json::json;
 
+use self::ask::{Mark, Verdict, ask};
+use self::cache::Reading;
 use super::Seat;
 use crate::clock;
-use crate::config::ProbeRoute;
 use crate::fleet::{Endpoint, Pool};
-use crate::proxy::admission::Route;
-use crate::upstream::{self, PROBE_HEADER, Upstream};
 
 /// The pause before an endpoint that awaits a probe gets one, and between two that say nothing.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is read of a probe's answer.
-const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// The pause between two canaries of the gateway's own, where no client asks with a small request.
+const CANARY_PAUSE: Duration = Duration::from_millis(500);
+
+/// An endpoint whose probe is refused may refuse the probe alone, its model's name or its length, and
+/// would stay half-open for ever: after this many in a row that say nothing, canaries decide.
+const INCONCLUSIVE_MAX: u32 = 3;
 
 /// Sends the fleet's one probe and reports to the council.
 pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
@@ -33,91 +35,84 @@ pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
     let (seat, pool, endpoint) = (Arc::clone(seat), Arc::clone(pool), Arc::clone(endpoint));
     // The task ends by the probe's own deadline; the council does not wait for it.
     tokio::spawn(async move {
-        let (result, _) = probe(&seat.parts.probes, &pool, &endpoint).await;
-        seat.probed(&key, fence, result);
+        let verdict = ask(&seat.parts.probes, &pool, &endpoint, Mark::Probe).await;
+        seat.count_probe(&key, &verdict);
+        seat.probed(&key, fence, verdict.result);
     });
 }
 
-/// Probes the endpoints that are half-open by this node's own breaker: those that await a probe, and
-/// those on the canary rung that no small request has tried for as long as their first cool-down.
+/// Probes the endpoints that this node is to try: those that await a probe of its own, and those on the
+/// canary rung, its own or the fleet's, that no small request has tried for a while.
 pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
     for (pool, endpoint) in seat.parts.fleet.endpoints() {
-        let pause = match endpoint.rung() {
-            Some(Rung::Probe) => PROBE_PAUSE,
-            Some(Rung::Canary) => endpoint.config.rule.open.base,
+        let (mark, pause, tries) = match endpoint.rung() {
+            Some(Rung::Probe) => (Mark::Probe, PROBE_PAUSE, INCONCLUSIVE_MAX),
+            // Where nobody asks with a small request there is no use in waiting for one.
+            Some(Rung::Canary) if !pool.has_small(now) => (Mark::Canary, CANARY_PAUSE, 1),
+            Some(Rung::Canary) => (Mark::Canary, endpoint.config.rule.open.base, 1),
             Some(Rung::Ramp) | None => continue,
         };
         let view = endpoint.view(now);
         let is_due = !view.held
             && view.half_open_in_flight == 0
             && view.half_open_idle.is_some_and(|idle| idle >= pause);
-        if !is_due || !pool.probe.enabled {
+        if !is_due || !endpoint.config.probe.enabled {
             continue;
         }
         let Ok(admission) = endpoint.admit(now, Errand::Probe) else { continue };
         let (seat, pool, endpoint) = (Arc::clone(seat), Arc::clone(pool), Arc::clone(endpoint));
         tokio::spawn(async move {
-            let (result, cause) = probe(&seat.parts.probes, &pool, &endpoint).await;
-            let outcome = match result {
-                ProbeResult::Passed => Outcome::Success,
-                ProbeResult::Failed => Outcome::Fault { weight: 1.0, cause },
-                ProbeResult::Inconclusive => Outcome::Neutral,
-            };
+            let outcome = seat.try_out(&pool, &endpoint, (mark, tries)).await;
             admission.settle(clock::now(), outcome);
         });
     }
 }
 
-/// Sends one probe and judges the answer.
-async fn probe(upstream: &Upstream, pool: &Pool, endpoint: &Endpoint) -> (ProbeResult, Cause) {
-    let model = endpoint.config.upstream_model.as_deref().unwrap_or(&pool.name);
-    let (prompt, max_tokens) = (&pool.probe.prompt, pool.probe.max_tokens);
-    let (route, body) = match pool.probe.route {
-        ProbeRoute::Chat => {
-            let messages = json!([{ "role": "user", "content": prompt }]);
-            let body = json!({ "model": model, "messages": messages, "max_tokens": max_tokens });
-            (Route::Chat, body)
-        }
-        ProbeRoute::Completions => {
-            let body = json!({ "model": model, "prompt": prompt, "max_tokens": max_tokens });
-            (Route::Completions, body)
-        }
-        ProbeRoute::Embeddings => (Route::Embeddings, json!({ "model": model, "input": prompt })),
-    };
-    let id = format!("probe-{:016x}", fastrand::u64(..));
-    let id = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("probe"));
-    let body = Bytes::from(body.to_string());
-    let Some(mut request) =
-        upstream::request(&endpoint.config, route.path(), (&id, &HeaderMap::new()), body)
-    else {
-        return (ProbeResult::Inconclusive, Cause::Other);
-    };
-    let mark = HeaderName::from_static(PROBE_HEADER);
-    request.headers_mut().insert(mark, HeaderValue::from_static("1"));
-    let answer = async {
-        let response = upstream
-            .send(request)
-            .await
-            .map_err(|error| if error.is_connect() { Cause::Refused } else { Cause::Cut })?;
-        let status = response.status();
-        let body = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-        let body = body.collect().await.map_err(|_| Cause::Cut)?.to_bytes();
-        Ok::<_, Cause>((status, body))
-    };
-    match tokio::time::timeout(pool.probe.first_token, answer).await {
-        Err(_) => (ProbeResult::Failed, Cause::Timeout),
-        Ok(Err(cause)) => (ProbeResult::Failed, cause),
-        Ok(Ok((status, body))) if status.is_success() => {
-            match serde_json::from_slice::<serde_json::Value>(&body) {
-                Ok(answer) if answer.get("error").is_none_or(serde_json::Value::is_null) => {
-                    (ProbeResult::Passed, Cause::Other)
-                }
-                Ok(_) | Err(_) => (ProbeResult::Failed, Cause::Malformed),
+impl Seat {
+    /// Probes until a probe says something, at most `tries` times. The last of several that said nothing
+    /// leads on: the endpoint answers, and the next rung tries it with real requests.
+    async fn try_out(
+        &self,
+        pool: &Pool,
+        endpoint: &Endpoint,
+        (mark, tries): (Mark, u32),
+    ) -> Outcome {
+        let (probe, rule) = (&endpoint.config.probe, &endpoint.config.rule);
+        let longest = (probe.first_token + PROBE_PAUSE) * tries;
+        // They share one permit, which must not be lost under way.
+        let tries = if longest < rule.half_open.deadline { tries } else { 1 };
+        for left in (0..tries).rev() {
+            let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
+            self.count_probe(&endpoint.key, &verdict);
+            match verdict.result {
+                ProbeResult::Passed => return Outcome::Success,
+                ProbeResult::Failed => return Outcome::Fault { weight: 1.0, cause: verdict.cause },
+                ProbeResult::Inconclusive if left > 0 => tokio::time::sleep(PROBE_PAUSE).await,
+                ProbeResult::Inconclusive => {}
             }
         }
-        Ok(Ok((status, _))) if status.is_client_error() => {
-            (ProbeResult::Inconclusive, Cause::Status(status.as_u16()))
+        if tries > 1 { Outcome::Success } else { Outcome::Neutral }
+    }
+
+    /// Counts a probe, whoever asked for it, and says when the page of metrics is of no use.
+    fn count_probe(&self, key: &EndpointKey, verdict: &Verdict) {
+        let meters = &self.parts.meters;
+        let labels = [("endpoint", key.as_str()), ("result", word(verdict.result))];
+        meters.counter("probes_total", &labels).increment(1);
+        let Some(reading) = verdict.reading else { return };
+        let labels = [("endpoint", key.as_str()), ("result", reading.as_str())];
+        meters.counter("probe_cache_readings_total", &labels).increment(1);
+        if reading == Reading::Unreadable {
+            tracing::warn!(endpoint = %key, "its page of metrics does not say how full its cache is");
         }
-        Ok(Ok((status, _))) => (ProbeResult::Failed, Cause::Status(status.as_u16())),
+    }
+}
+
+/// The word for a result.
+pub(super) fn word(result: ProbeResult) -> &'static str {
+    match result {
+        ProbeResult::Passed => "passed",
+        ProbeResult::Failed => "failed",
+        ProbeResult::Inconclusive => "inconclusive",
     }
 }

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::Config;
 use super::error::{ConfigError, did_you_mean};
 use super::file::{File, Given, Scalar};
 use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
+use super::{Config, Pool};
 
 mod circuit;
 mod cluster;
@@ -53,7 +53,8 @@ pub(super) fn check(
         pools: models::pools(&root, file)?,
     };
     // In a fleet the steward's probe is the way back, and this version knows no other.
-    let unprobed = config.pools.iter().find(|pool| !pool.probe.enabled);
+    let is_unprobed = |pool: &&Pool| pool.endpoints.iter().any(|one| !one.probe.enabled);
+    let unprobed = config.pools.iter().find(is_unprobed);
     match unprobed.filter(|_| config.cluster.is_some()) {
         Some(pool) => {
             let problem = format!("needs the probe that is switched off for model {}", pool.name);

@@ -17,7 +17,8 @@ use serde_saphyr::{Location, Options, Spanned};
 
 use super::error::ConfigError;
 use super::{
-    ALIASES_MAX, ALLOWED_PATHS_MAX, CAPACITY_CODES_MAX, ENDPOINTS_MAX, MODELS_MAX, SEEDS_MAX,
+    ALIASES_MAX, ALLOWED_PATHS_MAX, ENDPOINTS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX,
+    STATUS_CODES_MAX,
 };
 
 mod effective;
@@ -200,6 +201,9 @@ impl<T, const MAX: usize> Given<List<T, MAX>> {
     }
 }
 
+/// A list of statuses.
+pub(super) type CodeList = List<Scalar, STATUS_CODES_MAX>;
+
 struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
@@ -292,6 +296,7 @@ section! {
         seeds: List<Scalar, SEEDS_MAX>,
         tls: ClusterTlsSection,
         gossip_interval: Scalar,
+        push: Scalar,
         quorum: QuorumSection,
     }
 }
@@ -313,6 +318,9 @@ section! {
         member_grace: Scalar,
         max_open: Scalar,
         observe: Scalar,
+        of: Scalar,
+        max_open_share: Scalar,
+        suspect_unready: Scalar,
     }
 }
 
@@ -339,6 +347,8 @@ section! {
     CircuitSection {
         preset: Scalar,
         mode: Scalar,
+        scope: Scalar,
+        tenant: TenantSection,
         failure_threshold: Scalar,
         failure_ratio: Scalar,
         window: Scalar,
@@ -349,7 +359,19 @@ section! {
         ramp: RampSection,
         half_open: HalfOpenSection,
         probe: ProbeSection,
-        capacity_status_codes: List<Scalar, CAPACITY_CODES_MAX>,
+        fault_status_codes: CodeList,
+        neutral_status_codes: CodeList,
+        capacity_status_codes: CodeList,
+        credential_status_codes: CodeList,
+        pause_status_codes: CodeList,
+    }
+}
+
+section! {
+    /// `circuit_breaker.tenant`.
+    TenantSection {
+        header: Scalar,
+        max: Scalar,
     }
 }
 
@@ -410,6 +432,8 @@ section! {
         first_token: Scalar,
         max_tokens: Scalar,
         prompt: Scalar,
+        cache_usage_max: Scalar,
+        metrics_path: Scalar,
     }
 }
 
@@ -428,6 +452,7 @@ section! {
     /// `retry`.
     RetrySection {
         max_attempts: Scalar,
+        on: List<Scalar, RETRY_ON_MAX>,
     }
 }
 
@@ -449,6 +474,7 @@ section! {
     EndpointSection {
         name: Scalar,
         address: Scalar,
+        kind: Scalar,
         upstream_model: Scalar,
         weight: Scalar,
         api_key: Scalar,

@@ -6,6 +6,7 @@
 use super::*;
 
 mod circuit;
+mod levels;
 mod refused;
 
 /// The example of the interface description, with the keys this version has.
@@ -25,6 +26,7 @@ cluster:
   seeds: [gw-0.gw:7946, gw-1.gw:7946]
   tls: { ca: ca.crt, cert: node.crt, key: node.key }
   gossip_interval: 1s
+  push: true
   quorum: { expected_members: 0, member_grace: 60s }
 state: { file: /var/lib/quorumgate/state, every: 5s }
 fail_closed:
@@ -142,7 +144,7 @@ fn the_reference_configuration_is_accepted_and_names_the_defaults() {
     let pool = &config.pools[0];
     let default = parsed(SMALLEST);
     assert_eq!(pool.endpoints[0].rule, breaker::Rule::default());
-    assert_eq!(pool.probe, default.pools[0].probe);
+    assert_eq!(pool.endpoints[0].probe, Probe::default());
     assert_eq!(pool.timeouts, default.pools[0].timeouts);
     assert!(config.state.is_some() && pool.endpoints[1].health.is_some());
 }
@@ -161,7 +163,7 @@ fn what_is_left_out_has_its_default() {
     let pool = &config.pools[0];
     assert_eq!(pool.timeouts.total, Duration::from_secs(600));
     assert_eq!(pool.timeouts.first_token, None);
-    assert_eq!(pool.probe.prompt, "ping");
+    assert_eq!(pool.endpoints[0].probe.prompt, "ping");
     assert_eq!(pool.endpoints[0].rule, breaker::Rule::default());
     assert_eq!(pool.endpoints[0].weight, 1);
 }
@@ -173,6 +175,7 @@ fn a_node_announces_where_it_listens_unless_told_otherwise() {
     let found = parsed(&format!("{cluster}{SMALLEST}")).cluster.unwrap();
     assert_eq!(found.advertise, "127.0.0.1:7946");
     assert_eq!(found.tls, ClusterTls::Insecure);
+    assert!(found.push);
     assert_eq!(found.quorum.observe, Duration::from_secs(3));
     assert_eq!(found.quorum.max_open, Duration::from_secs(1_800));
 }
@@ -196,8 +199,8 @@ models:
     assert_eq!(pool.timeouts.idle, Duration::from_secs(20));
     assert_eq!(pool.timeouts.total, Duration::from_secs(300));
     assert_eq!(pool.timeouts.first_token, None);
-    assert!(!pool.probe.enabled);
-    assert_eq!(pool.probe.max_tokens, 2);
+    assert!(!pool.endpoints[0].probe.enabled);
+    assert_eq!(pool.endpoints[0].probe.max_tokens, 2);
     let (a, b) = (&pool.endpoints[0].rule, &pool.endpoints[1].rule);
     assert_eq!(a.failure_threshold, 9);
     assert_eq!(a.open.base, Duration::from_secs(120));
@@ -267,14 +270,14 @@ fn odd_texts_survive_being_shown() {
         "a\\b",
     ] {
         let mut config = parsed(SMALLEST);
-        config.pools[0].probe.prompt = prompt.to_owned();
+        config.pools[0].endpoints[0].probe.prompt = prompt.to_owned();
         let shown = config.effective_yaml();
         let again = parse(&shown, "gw.yaml", &environment).map_err(|error| error.to_string());
         assert_eq!(again, Ok(config), "{prompt:?} in {shown}");
     }
     let long = "word ".repeat(800);
     let mut config = parsed(SMALLEST);
-    config.pools[0].probe.prompt = long.trim().to_owned();
+    config.pools[0].endpoints[0].probe.prompt = long.trim().to_owned();
     assert_eq!(parsed(&config.effective_yaml()), config);
 }
 
@@ -306,7 +309,7 @@ fn a_changed_secret_leaves_the_fingerprint_alone() {
 #[test]
 fn k08_what_a_variable_holds_is_never_taken_for_yaml() {
     let text = model("", "    circuit_breaker: {probe: {prompt: \"${PRICK}\"}}\n");
-    assert_eq!(parsed(&text).pools[0].probe.prompt, "x: {y");
+    assert_eq!(parsed(&text).pools[0].endpoints[0].probe.prompt, "x: {y");
     let number = model(", weight: \"${NUMBER}\"", "");
     assert_eq!(parsed(&number).pools[0].endpoints[0].weight, 7);
 }

@@ -46,6 +46,27 @@ impl Tried {
     }
 }
 
+/// Who asks for an endpoint, and for what.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    /// Estimated length of the prompt, in tokens.
+    pub prompt_tokens: u64,
+    /// The request's headers by name in lower case: one of them may name its tenant. A closure,
+    /// because the fleet knows no HTTP.
+    pub header: &'a (dyn Fn(&str) -> Option<&'a str> + Sync),
+}
+
+impl<'a> Asker<'a> {
+    /// The tenant as this endpoint tells them apart; `None`: it does not, or the request names none.
+    fn tenant(&self, endpoint: &Endpoint) -> Option<&'a str> {
+        endpoint.tenants.as_ref().and_then(|tenants| (self.header)(&tenants.scope().header))
+    }
+
+    fn errand(&self) -> Errand {
+        Errand::Request { prompt_tokens: self.prompt_tokens }
+    }
+}
+
 /// Why a pool has no endpoint for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
@@ -67,30 +88,48 @@ pub struct Chosen {
 }
 
 impl Pool {
-    /// Chooses an endpoint for a request of about `prompt_tokens`, none of `tried`.
+    /// Chooses an endpoint for a request, none of `tried`.
     ///
     /// # Errors
     /// [`Unavailable`] when no endpoint is left; nothing is changed.
     pub fn choose(
         &self,
         now: Duration,
-        prompt_tokens: u64,
+        asker: Asker<'_>,
         tried: &Tried,
     ) -> Result<Chosen, Unavailable> {
-        let errand = Errand::Request { prompt_tokens };
-        let drawn = self.draw(now, errand, tried).or_else(|| self.walk(now, errand, tried));
+        self.note_small(now, asker.prompt_tokens);
+        let drawn = self.draw(now, asker, tried).or_else(|| self.walk(now, asker, tried));
         if let Some(admission) = drawn {
             return Ok(Chosen { admission, is_degraded: false });
         }
-        if !tried.is_empty() && !self.is_all_open(now) {
+        if !tried.is_empty() && !self.is_all_open_to(now, asker) {
             return Err(Unavailable::Exhausted);
         }
         match self.on_all_open {
             OnAllOpen::PassThrough => {
-                self.pass_through(now, tried).ok_or_else(|| self.all_out(now))
+                self.pass_through(now, asker, tried).ok_or_else(|| self.all_out(now, asker))
             }
-            OnAllOpen::Reject => Err(self.all_out(now)),
+            OnAllOpen::Reject => Err(self.all_out(now, asker)),
         }
+    }
+
+    /// Asks for `endpoint`, which was tried, once more; the caller has found that no other is left.
+    ///
+    /// # Errors
+    /// [`Unavailable::Exhausted`] if its breaker, the cluster or a pause has it out.
+    pub fn choose_again(
+        &self,
+        now: Duration,
+        asker: Asker<'_>,
+        endpoint: &Arc<Endpoint>,
+    ) -> Result<Chosen, Unavailable> {
+        let admission = Some(endpoint)
+            .filter(|one| one.is_promising_to(now, asker.tenant(one)))
+            .and_then(|one| one.admit_to(now, asker.errand(), asker.tenant(one)).ok());
+        let chosen = admission
+            .map(|admission| Chosen { admission: admission.repeats(), is_degraded: false });
+        chosen.ok_or(Unavailable::Exhausted)
     }
 
     /// Whether every endpoint is out by its breaker, the cluster or an order.
@@ -98,48 +137,60 @@ impl Pool {
         !self.endpoints.iter().any(|endpoint| endpoint.is_promising(now))
     }
 
-    fn draw(&self, now: Duration, errand: Errand, tried: &Tried) -> Option<Admission> {
+    fn is_all_open_to(&self, now: Duration, asker: Asker<'_>) -> bool {
+        let mut all = self.endpoints.iter();
+        !all.any(|endpoint| endpoint.is_promising_to(now, asker.tenant(endpoint)))
+    }
+
+    fn draw(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Admission> {
         let count = self.endpoints.len();
         for _ in 0..DRAWS {
             let one = fastrand::usize(..count.max(1));
             let other = (one + 1 + fastrand::usize(..count.max(2) - 1)) % count.max(1);
             let pair = [self.endpoints.get(one), self.endpoints.get(other)];
             let fit = |endpoint: &&Arc<Endpoint>| {
-                endpoint.is_promising(now) && !tried.contains(endpoint) && endpoint.takes_part()
+                let tenant = asker.tenant(endpoint);
+                endpoint.is_promising_to(now, tenant)
+                    && !tried.contains(endpoint)
+                    && endpoint.takes_part_to(now, tenant)
             };
             let lighter = pair.into_iter().flatten().filter(fit).min_by(|a, b| lighter(a, b));
-            if let Some(Ok(admission)) = lighter.map(|endpoint| endpoint.admit(now, errand)) {
+            if let Some(Ok(admission)) = lighter
+                .map(|endpoint| endpoint.admit_to(now, asker.errand(), asker.tenant(endpoint)))
+            {
                 return Some(admission);
             }
         }
         None
     }
 
-    fn walk(&self, now: Duration, errand: Errand, tried: &Tried) -> Option<Admission> {
+    fn walk(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Admission> {
         let start = fastrand::usize(..self.endpoints.len().max(1));
         let (head, tail) = self.endpoints.split_at_checked(start)?;
         tail.iter()
             .chain(head)
-            .filter(|endpoint| endpoint.is_promising(now) && !tried.contains(endpoint))
-            .find_map(|endpoint| endpoint.admit(now, errand).ok())
+            .filter(|endpoint| endpoint.is_promising_to(now, asker.tenant(endpoint)))
+            .filter(|endpoint| !tried.contains(endpoint))
+            .find_map(|one| one.admit_to(now, asker.errand(), asker.tenant(one)).ok())
     }
 
     /// All are presumed dead: of those not tried, the one that returns soonest is tried all the same.
-    fn pass_through(&self, now: Duration, tried: &Tried) -> Option<Chosen> {
+    fn pass_through(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Chosen> {
         let soonest = self
             .endpoints
             .iter()
             .filter(|one| one.is_presumed_dead_only(now) && !tried.contains(one))
             .filter(|one| one.in_flight() < PASS_THROUGH_MAX)
-            .min_by_key(|one| (one.returns_in(now), one.in_flight()))?;
-        let admission = soonest.admit(now, Errand::PassThrough).ok()?;
+            .min_by_key(|one| (one.returns_in_to(now, asker.tenant(one)), one.in_flight()))?;
+        let tenant = asker.tenant(soonest);
+        let admission = soonest.admit_to(now, Errand::PassThrough, tenant).ok()?;
         Some(Chosen { admission, is_degraded: true })
     }
 
-    fn all_out(&self, now: Duration) -> Unavailable {
+    fn all_out(&self, now: Duration, asker: Asker<'_>) -> Unavailable {
         // What an operator took out returns by an order, not by itself.
         let coming = self.endpoints.iter().filter(|one| one.forced() != Forced::Open);
-        let returns_in = coming.map(|one| one.returns_in(now)).min();
+        let returns_in = coming.map(|one| one.returns_in_to(now, asker.tenant(one))).min();
         Unavailable::AllOut { returns_in: returns_in.unwrap_or_default().max(RETURN_MIN) }
     }
 }

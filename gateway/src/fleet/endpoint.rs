@@ -4,6 +4,8 @@
 //! that choosing needs is mirrored in atomics after each change; a stale mirror costs a refused
 //! admission, never a wrong one, since the breaker is asked again.
 
+mod tenants;
+
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,8 +14,9 @@ use breaker::{
     Breaker, Errand, Mode, Outcome, Permit, Refusal, Rung, Sample, SlowKind, Snapshot, State,
     Timing, Transition, View,
 };
-use quorum::{EndpointKey, Evidence, Forced, LocalOpening};
+use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
+pub use self::tenants::{Tenant, Tenants};
 use crate::config;
 use crate::metrics::{EndpointMeters, Meters};
 
@@ -22,6 +25,8 @@ use crate::metrics::{EndpointMeters, Meters};
 pub struct Happening {
     /// Which endpoint.
     pub endpoint: EndpointKey,
+    /// Whose breaker it was; `None`: the endpoint's own.
+    pub tenant: Option<Arc<str>>,
     /// What its breaker did.
     pub transition: Transition,
 }
@@ -42,6 +47,8 @@ pub struct Endpoint {
     pub config: config::Endpoint,
     /// What is counted for it.
     pub meters: EndpointMeters,
+    /// The breakers of its tenants, where each has its own.
+    pub tenants: Option<Tenants>,
     guarded: Mutex<Guarded>,
     /// The breaker's share in hundredths.
     weight: AtomicU8,
@@ -56,6 +63,8 @@ struct Guarded {
     breaker: Breaker,
     /// What this node saw when its breaker last opened on its own traffic; `None` while closed.
     opened: Option<LocalOpening>,
+    /// Whether this node holds the fleet's canary slot.
+    is_lent: bool,
 }
 
 impl Endpoint {
@@ -73,7 +82,8 @@ impl Endpoint {
             key,
             index,
             config: config.clone(),
-            guarded: Mutex::new(Guarded { breaker, opened: None }),
+            tenants: config.tenants.as_ref().map(|scope| Tenants::new(scope, &config.rule)),
+            guarded: Mutex::new(Guarded { breaker, opened: None, is_lent: false }),
             weight: AtomicU8::new(WEIGHT_FULL),
             forced: AtomicU8::new(code_of(Forced::Auto)),
             in_flight: AtomicU32::new(0),
@@ -96,7 +106,8 @@ impl Endpoint {
         let permit = self.change(now, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let endpoint = Arc::clone(self);
-        Ok(Admission { endpoint, permit: Some(permit), since: now, first_token: None })
+        let tenant = None;
+        Ok(Admission::new(endpoint, tenant, permit, now))
     }
 
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
@@ -106,14 +117,13 @@ impl Endpoint {
 
     /// Follows the cluster's verdict: takes the endpoint out.
     pub fn hold(&self, now: Duration) {
-        self.change(now, |breaker| {
-            breaker.hold(now);
-            ((), None)
-        });
+        self.lock().is_lent = false;
+        self.change(now, |breaker| ((), breaker.hold(now)));
     }
 
     /// Follows the cluster's verdict: the incident is over and what was held against it is void.
     pub fn release(&self, now: Duration) {
+        self.lock().is_lent = false;
         self.change(now, |breaker| ((), breaker.release(now)));
     }
 
@@ -164,17 +174,42 @@ impl Endpoint {
         self.lock().breaker.rung()
     }
 
-    /// What this node states about the endpoint: its own opening, never an imposed one, and nothing
-    /// while the breaker is only a shadow.
+    /// Holds the fleet's canary slot: admits the few small requests that its breaker allows, with
+    /// `successes` of earlier holders counted.
+    pub fn lend(&self, now: Duration, successes: u32) {
+        self.change(now, |breaker| ((), breaker.lend(now, successes)));
+        self.lock().is_lent = true;
+    }
+
+    /// The opening of this node's own breaker on its own traffic, if it stands.
     pub fn local_opening(&self) -> Option<LocalOpening> {
-        match self.config.rule.mode {
-            Mode::Enforce => self.lock().opened.clone(),
-            Mode::Shadow | Mode::Off => None,
+        self.lock().opened.clone()
+    }
+
+    /// What this node states about the endpoint: its own opening, never an imposed one, and what it
+    /// has seen of late. `has_small` says whether small requests ask for the pool.
+    pub fn local(&self, now: Duration, has_small: bool) -> Local {
+        let guarded = self.lock();
+        let seen = guarded.breaker.evidence(now);
+        let window = Window {
+            requests: seen.requests,
+            faults_milli: u32::try_from(seen.fault_millionths / 1_000).unwrap_or(u32::MAX),
+            successes: seen.successes,
+            slow: seen.slow.iter().flatten().copied().collect(),
+            last_success: seen.last_success,
+            has_small,
+        };
+        let is_heard = self.config.rule.mode != Mode::Off;
+        Local {
+            opening: guarded.opened.clone().filter(|_| is_heard),
+            window: if self.config.rule.mode == Mode::Enforce { window } else { Window::default() },
+            is_shadow: self.config.rule.mode == Mode::Shadow,
         }
     }
 
     /// Takes back the slow evidence since `since`: this process itself was late.
     pub fn discard_slow(&self, now: Duration, since: Duration) {
+        self.discard_slow_of_tenants(now, since);
         self.change(now, |breaker| {
             breaker.discard_slow(now, since);
             ((), None)
@@ -198,7 +233,11 @@ impl Endpoint {
 
     /// The breaker as it can be kept over a restart.
     pub fn snapshot(&self, now: Duration) -> Snapshot {
-        self.lock().breaker.snapshot(now)
+        let guarded = self.lock();
+        let snapshot = guarded.breaker.snapshot(now);
+        // Nobody lends a slot to a process that has just started.
+        let held_for = snapshot.held_for.or(guarded.is_lent.then_some(Duration::ZERO));
+        Snapshot { held_for, ..snapshot }
     }
 
     /// Goes on from what was kept over a restart. To be called before any request.
@@ -271,7 +310,7 @@ impl Endpoint {
         // A release of a closed breaker only voids the permits that are out: no news to anybody.
         if let Some(transition) = transition.filter(|one| one.from != one.to || one.rung.is_some())
         {
-            (self.sink)(Happening { endpoint: self.key.clone(), transition });
+            (self.sink)(Happening { endpoint: self.key.clone(), tenant: None, transition });
         }
         answer
     }
@@ -291,12 +330,32 @@ impl Endpoint {
 #[must_use = "dropping an admission settles it as neutral"]
 pub struct Admission {
     endpoint: Arc<Endpoint>,
+    /// Whose breaker gave the permit; `None`: the endpoint's own.
+    tenant: Option<Arc<Tenant>>,
     permit: Option<Permit>,
     since: Duration,
     first_token: Option<Duration>,
+    /// The same request has failed here before.
+    is_repeat: bool,
 }
 
 impl Admission {
+    fn new(
+        endpoint: Arc<Endpoint>,
+        tenant: Option<Arc<Tenant>>,
+        permit: Permit,
+        since: Duration,
+    ) -> Self {
+        Self { endpoint, tenant, permit: Some(permit), since, first_token: None, is_repeat: false }
+    }
+
+    /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
+    /// counts requests, so that one that kills wherever it goes is one fault.
+    pub(super) fn repeats(mut self) -> Self {
+        self.is_repeat = true;
+        self
+    }
+
     /// The endpoint.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
@@ -316,7 +375,9 @@ impl Admission {
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {
             self.endpoint.meters.slow.increment(1);
-            self.endpoint.change(now, |breaker| ((), breaker.slow(now, permit, kind)));
+            self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+                ((), breaker.slow(now, permit, kind))
+            });
         }
     }
 
@@ -332,12 +393,15 @@ impl Admission {
         let Some(permit) = self.permit.take() else { return };
         self.endpoint.meters.count(&outcome);
         self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let is_again = self.is_repeat && matches!(outcome, Outcome::Fault { .. });
+        let outcome = if is_again { Outcome::Neutral } else { outcome };
         let timing = Timing {
             first_token: self.first_token.map(|at| at.saturating_sub(self.since)),
             total: now.saturating_sub(self.since),
         };
-        self.endpoint
-            .change(now, |breaker| ((), breaker.settle_timed(now, permit, outcome, Some(timing))));
+        self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+            ((), breaker.settle_timed(now, permit, outcome, Some(timing)))
+        });
     }
 }
 

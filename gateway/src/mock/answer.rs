@@ -219,6 +219,19 @@ pub(super) fn models(name: &str) -> Value {
         "owned_by": "quorumgate-mock"}]})
 }
 
+/// Returns a page of metrics as vLLM and SGLang write it: of two engines one is used to so many percent.
+pub(super) fn metrics(cache_usage_percent: u32) -> String {
+    let used = f64::from(cache_usage_percent) / 100.0;
+    let half = used / 2.0;
+    format!(
+        "# TYPE vllm:kv_cache_usage_perc gauge\n\
+         vllm:kv_cache_usage_perc{{engine=\"0\"}} {half}\n\
+         vllm:kv_cache_usage_perc{{engine=\"1\"}} {used}\n\
+         # TYPE sglang:token_usage gauge\n\
+         sglang:token_usage {used}\n"
+    )
+}
+
 /// Returns an error in OpenAI's shape, its type and code chosen by the status.
 pub(super) fn error_value(status: u16, message: &str) -> Value {
     let (kind, code) = match status {

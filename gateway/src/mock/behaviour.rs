@@ -86,6 +86,9 @@ pub struct Behaviour {
     pub require_key: Option<String>,
     /// `GET /health` and `GET /v1/models` stay healthy while model requests meet the faults.
     pub spare_health: bool,
+    /// `GET /metrics` is a page by which the KV cache is used to so many percent, as vLLM and SGLang
+    /// write it; without it there is no such page.
+    pub cache_usage_percent: Option<u32>,
     /// Recorded requests keep their credentials instead of the last four characters.
     pub show_keys: bool,
 }
@@ -111,6 +114,7 @@ impl Default for Behaviour {
             fail_next: None,
             require_key: None,
             spare_health: false,
+            cache_usage_percent: None,
             show_keys: false,
         }
     }
@@ -124,6 +128,7 @@ impl Behaviour {
             tokens: self.tokens,
             require_key: self.require_key.clone(),
             show_keys: self.show_keys,
+            cache_usage_percent: self.cache_usage_percent,
             ..Self::default()
         }
     }

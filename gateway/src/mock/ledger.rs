@@ -33,8 +33,11 @@ const SECRET_HEADERS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
 pub struct Counts {
     /// Model requests received: every POST below `/v1/`, counted at its head.
     pub requests: u64,
-    /// Those among `requests` that carry `x-quorumgate-probe`.
+    /// Those among `requests` that carry `x-quorumgate-probe`, canaries left out.
     pub probes: u64,
+    /// Those among `requests` that carry `x-quorumgate-probe: canary`: a gateway's own, in place of
+    /// a client's small request.
+    pub canaries: u64,
     /// Model requests not ended yet; a reset keeps this figure.
     pub in_flight: u64,
     /// Ended with a whole answer handed to the connection, an error answer included.
@@ -120,7 +123,11 @@ impl Ledger {
         let counts = &mut books.counts;
         counts.requests += 1;
         counts.in_flight += 1;
-        counts.probes += u64::from(head.headers.contains_key(PROBE_HEADER));
+        match head.headers.get(PROBE_HEADER).map(|mark| mark.as_bytes()) {
+            Some(b"canary") => counts.canaries += 1,
+            Some(_) => counts.probes += 1,
+            None => {}
+        }
         let known = counts.by_path.contains_key(&path);
         // One place is kept for the rest.
         let key = if known || counts.by_path.len() < PATHS_MAX - 1 {

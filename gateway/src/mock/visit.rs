@@ -50,6 +50,25 @@ pub(super) async fn plain_request(
     Ok(with_retry_after(response, &behaviour))
 }
 
+/// Answers `GET /metrics`, which meets the faults before the head unless health is spared.
+pub(super) async fn metrics(
+    mock: &Mock,
+    reset_order: ResetOrder,
+) -> Result<Response<AnswerBody>, LetGo> {
+    let behaviour = mock.behaviour();
+    if !behaviour.spare_health {
+        before_head(&behaviour, &reset_order).await?;
+    }
+    Ok(match behaviour.cache_usage_percent {
+        Some(percent) => whole_response(
+            StatusCode::OK,
+            "text/plain; version=0.0.4",
+            Bytes::from(answer::metrics(percent)),
+        ),
+        None => error_response(StatusCode::NOT_FOUND, "There is no such route."),
+    })
+}
+
 /// Answers a POST below `/v1/` and keeps the books.
 pub(super) async fn model_request(
     mock: &Mock,

@@ -12,7 +12,7 @@ use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::admission::{Call, Route};
 use super::sse::{self, Meaning, Plain, Reader};
 use crate::clock;
+use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
 use crate::upstream::{self, Upstream};
@@ -57,12 +58,25 @@ pub(super) enum Rest {
     Bytes(Incoming, Admission),
 }
 
+/// What kind of failure an attempt was, as far as asking the same endpoint again depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureKind {
+    /// No connection could be made.
+    Refused,
+    /// A fault by this status.
+    Status(u16),
+    /// Anything after which the same endpoint is not asked again.
+    Final,
+}
+
 /// An attempt that gave no answer.
 pub(super) struct Failure {
     /// What to tell the client if this was the last attempt.
     pub(super) error: ApiError,
     /// Whether another endpoint may be tried.
     pub(super) may_failover: bool,
+    /// What kind of failure it was, for the list of those after which the same one is asked again.
+    pub(super) kind: FailureKind,
     /// The status that the endpoint gave; 0: no answer, or one that was none.
     pub(super) upstream_status: u16,
 }
@@ -70,7 +84,11 @@ pub(super) struct Failure {
 impl Failure {
     /// A failure that another endpoint may mend.
     fn new(error: ApiError) -> Self {
-        Self { error, may_failover: true, upstream_status: 0 }
+        Self { error, may_failover: true, kind: FailureKind::Final, upstream_status: 0 }
+    }
+
+    fn kind(self, kind: FailureKind) -> Self {
+        Self { kind, ..self }
     }
 }
 
@@ -129,10 +147,10 @@ pub(super) async fn run(
     };
     if !response.status().is_success() {
         let upstream_status = response.status().as_u16();
-        let refused = refused(pool, admission, response, limits.idle_until()).await;
+        let refused = refused(admission, response, limits.idle_until()).await;
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
-    if is_event_stream(&response) {
+    if upstream::is_event_stream(response.headers()) {
         stream(&mut limits, admission, response, first_token.min(deadline)).await
     } else {
         plain(&mut limits, admission, response, call).await
@@ -274,35 +292,45 @@ fn joined(parts: &[Bytes]) -> Bytes {
 /// A status that is no success: whose fault it is, and whether another endpoint may help. What comes
 /// with it is waited for `until` then.
 async fn refused(
-    pool: &Pool,
     admission: Admission,
     response: Response<Incoming>,
     until: Instant,
 ) -> Result<Answer, Failure> {
     let status = response.status();
-    let asked = upstream::retry_after(response.headers());
-    match status.as_u16() {
-        code if code == 429 || pool.capacity_status_codes.contains(&code) => {
-            Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT)))
-        }
-        401 | 403 => Err(unauthorised(admission, status)),
-        400..=499 => passed_on(admission, response, until).await,
+    let code = status.as_u16();
+    match code {
+        400..=599 => {}
         300..=399 => {
             let message = "The model answered with a redirect, which is not followed.";
             let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_redirect", message);
-            Err(faulty(admission, Cause::Status(status.as_u16()), error))
-        }
-        code @ 500..=599 => {
-            if let (503 | 529, Some(asked)) = (code, asked) {
-                admission.endpoint().cool(clock::now(), asked);
-            }
-            let mut error = ApiError::upstream_error(status);
-            error.retry_after = asked;
-            Err(faulty(admission, Cause::Status(code), error))
+            return Err(faulty(admission, Cause::Status(code), error));
         }
         // A switch of protocols that nobody asked for, or a number that means nothing.
-        code => Err(malformed(admission, Cause::Status(code))),
+        _ => return Err(malformed(admission, Cause::Status(code))),
     }
+    let asked = upstream::retry_after(response.headers());
+    let codes = &admission.endpoint().config.codes;
+    match codes.class(code) {
+        StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
+        StatusClass::Credential => Err(unauthorised(admission, status)),
+        StatusClass::Neutral => passed_on(admission, response, until).await,
+        StatusClass::Fault => {
+            if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
+                admission.endpoint().cool(clock::now(), asked);
+            }
+            let mut error = ApiError::upstream_error(told(status));
+            error.retry_after = asked;
+            let failure = faulty(admission, Cause::Status(code), error);
+            Err(failure.kind(FailureKind::Status(code)))
+        }
+    }
+}
+
+/// The status by which the client hears of a failure that is not its own: one that blames the client,
+/// or that the official clients retry by themselves, would mislead it.
+fn told(status: StatusCode) -> StatusCode {
+    let is_clients = status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS;
+    if is_clients { StatusCode::BAD_GATEWAY } else { status }
 }
 
 /// The endpoint is at a limit: it is left alone for a while, and nothing is held against it.
@@ -314,7 +342,7 @@ fn limited(admission: Admission, status: StatusCode, pause: Duration) -> Failure
         let message = "Every endpoint of this model is at its rate limit.";
         ApiError::new(status, "rate_limit_exceeded", message)
     } else {
-        ApiError::upstream_error(status)
+        ApiError::upstream_error(told(status))
     };
     Failure::new(error.retry_after(pause))
 }
@@ -349,11 +377,6 @@ async fn passed_on(
     }
 }
 
-fn is_event_stream(response: &Response<Incoming>) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
-}
-
 fn faulty(admission: Admission, cause: Cause, error: ApiError) -> Failure {
     admission.settle(clock::now(), Outcome::Fault { weight: 1.0, cause });
     Failure::new(error)
@@ -382,22 +405,28 @@ fn malformed(admission: Admission, cause: Cause) -> Failure {
 
 /// The connection failed before the response head.
 fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Failure {
-    let cause = if error.is_connect() { Cause::Refused } else { Cause::Cut };
-    unavailable(admission, cause)
+    if error.is_connect() {
+        unavailable(admission, Cause::Refused).kind(FailureKind::Refused)
+    } else {
+        unavailable(admission, Cause::Cut)
+    }
 }
 
 /// An error inside a 200 counts as the status that it speaks of.
 pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
-    let code = status.and_then(|status| StatusCode::from_u16(status).ok());
-    match code {
-        Some(status @ StatusCode::TOO_MANY_REQUESTS) => limited(admission, status, COOL_DEFAULT),
-        Some(code @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
-            unauthorised(admission, code)
-        }
-        Some(code) if code.is_client_error() => {
+    let Some(status) = status.and_then(|status| StatusCode::from_u16(status).ok()) else {
+        return malformed(admission, Cause::Malformed);
+    };
+    let code = status.as_u16();
+    match admission.endpoint().config.codes.class(code) {
+        StatusClass::Capacity => limited(admission, status, COOL_DEFAULT),
+        StatusClass::Credential => unauthorised(admission, status),
+        StatusClass::Neutral => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Failure::new(ApiError::upstream_error(code))
+            Failure::new(ApiError::upstream_error(status))
         }
-        Some(_) | None => malformed(admission, Cause::Malformed),
+        StatusClass::Fault => {
+            malformed(admission, Cause::Status(code)).kind(FailureKind::Status(code))
+        }
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Line {
     pub(super) upstream_status: u16,
     /// How many endpoints were tried.
     pub(super) attempts: u32,
+    /// Whether the endpoint was asked for the second time in a row; then its fault counts for nothing.
+    is_repeat: bool,
     /// Why the request was refused; empty: it was not.
     pub(super) blocked_reason: &'static str,
     /// Time to the first content.
@@ -49,6 +51,7 @@ impl Line {
             attempt_status: 0,
             upstream_status: 0,
             attempts: 0,
+            is_repeat: false,
             blocked_reason: "",
             first_token: None,
             is_written: false,
@@ -68,9 +71,11 @@ impl Line {
                 proxy_status = self.attempt_status,
                 latency_ms = millis(self.attempt_started.elapsed()),
                 attempts = 1,
+                repeat = self.is_repeat,
                 end = "complete",
             );
         }
+        self.is_repeat = self.attempts > 0 && self.endpoint == endpoint;
         self.attempts += 1;
         endpoint.clone_into(&mut self.endpoint);
         self.attempt_started = clock::instant();
@@ -111,6 +116,7 @@ impl Line {
             latency_ms = millis(self.started.elapsed()),
             first_token_ms = self.first_token.map(millis),
             attempts = self.attempts,
+            repeat = self.is_repeat,
             blocked_reason = self.blocked_reason,
             end,
         );

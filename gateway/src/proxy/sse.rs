@@ -13,7 +13,7 @@ const DATA_BYTES_MAX: usize = 256 * 1024;
 
 /// What an event amounts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(crate) enum Meaning {
     /// Nothing that was asked for: a role, a ping, an empty event.
     Preamble,
     /// Content for the client.
@@ -28,7 +28,7 @@ pub(super) enum Meaning {
 
 /// Reads events byte by byte.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
@@ -38,7 +38,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads `bytes` and calls `found` with the meaning of each event and the place just behind it.
-    pub(super) fn read(&mut self, bytes: &[u8], mut found: impl FnMut(Meaning, usize)) {
+    pub(crate) fn read(&mut self, bytes: &[u8], mut found: impl FnMut(Meaning, usize)) {
         for (place, byte) in bytes.iter().enumerate() {
             let is_second_half = self.after_return && *byte == b'\n';
             self.after_return = *byte == b'\r';
@@ -61,7 +61,7 @@ impl Reader {
 
     #[cfg(test)]
     /// Whether the stream stands between two events.
-    pub(super) fn is_between_events(&self) -> bool {
+    pub(crate) fn is_between_events(&self) -> bool {
         self.line.is_empty() && !self.has_data
     }
 
@@ -106,6 +106,9 @@ struct Event<'a> {
     choices: Vec<Choice<'a>>,
     #[serde(borrow)]
     object: Option<std::borrow::Cow<'a, str>>,
+    /// Anthropic's events say by it what they are.
+    #[serde(borrow, rename = "type")]
+    kind: Option<std::borrow::Cow<'a, str>>,
     error: Option<Value>,
 }
 
@@ -152,6 +155,7 @@ fn status_of(error: &Value) -> Option<u16> {
         }
         match value.as_str()? {
             "rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota" => Some(429),
+            "overloaded_error" => Some(529),
             "invalid_api_key" | "authentication_error" => Some(401),
             "permission_error" => Some(403),
             "context_length_exceeded" | "invalid_request_error" | "BadRequestError" => Some(400),
@@ -168,6 +172,12 @@ fn meaning_of(data: &[u8]) -> Meaning {
     let Ok(event) = serde_json::from_slice::<Event<'_>>(data) else { return Meaning::Content };
     if let Some(status) = error_in(data, event.object.as_deref(), event.error.as_ref()) {
         return Meaning::Error(status);
+    }
+    match event.kind.as_deref() {
+        Some("content_block_delta") => return Meaning::Content,
+        Some("message_delta") => return Meaning::Finish,
+        Some("message_stop") => return Meaning::Done,
+        Some(_) | None => {}
     }
     if event.choices.iter().any(|choice| choice.finish_reason.is_some()) {
         return Meaning::Finish;
@@ -191,7 +201,7 @@ fn meaning_of(data: &[u8]) -> Meaning {
 
 /// What a plain answer amounts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plain {
+pub(crate) enum Plain {
     /// An answer.
     Good,
     /// An error object instead of an answer, with its embedded status.
@@ -201,7 +211,7 @@ pub(super) enum Plain {
 }
 
 /// Looks at a whole plain answer. `wants_choices`: the route's answers carry `choices`.
-pub(super) fn plain(body: &[u8], wants_choices: bool) -> Plain {
+pub(crate) fn plain(body: &[u8], wants_choices: bool) -> Plain {
     #[derive(Deserialize)]
     struct Answer<'a> {
         #[serde(borrow)]
@@ -268,6 +278,29 @@ mod tests {
         assert_eq!(read(&[event]), [Meaning::Error(Some(429))]);
         let event = b"data: {\"error\":{\"message\":\"x\",\"code\":\"overloaded\"}}\n\n";
         assert_eq!(read(&[event]), [Meaning::Error(None)]);
+    }
+
+    #[test]
+    fn the_events_of_anthropic_are_understood() {
+        let stream = concat!(
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n",
+            "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+            "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n",
+            "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n",
+            "data: {\"type\":\"message_stop\"}\n\n",
+            "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
+        );
+        assert_eq!(
+            read(&[stream.as_bytes()]),
+            [
+                Meaning::Preamble,
+                Meaning::Preamble,
+                Meaning::Content,
+                Meaning::Finish,
+                Meaning::Done,
+                Meaning::Error(Some(529)),
+            ]
+        );
     }
 
     #[test]

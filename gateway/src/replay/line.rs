@@ -14,6 +14,7 @@ use breaker::{Cause, Outcome, SlowKind, SlowRule, Timing};
 use serde::Deserialize;
 
 use super::{LINE_BYTES_MAX, moment};
+use crate::config::{StatusClass, StatusCodes};
 
 /// The longest latency that is believed: no limit of time can be set higher.
 const LATENCY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,6 +51,8 @@ pub(super) struct Request {
     is_first_attempt: bool,
     /// What it says about the endpoint, its slowness apart.
     pub(super) outcome: Outcome,
+    /// The status by which it was judged; `None` if it was judged by something else.
+    status: Option<u16>,
 }
 
 /// The parts of a line that matter.
@@ -68,11 +71,13 @@ struct Record<'a> {
     first_token_ms: Option<u64>,
     #[serde(default = "one")]
     attempts: u32,
+    #[serde(default)]
+    repeat: bool,
     end: End,
 }
 
 /// How an answer ended.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum End {
     Complete,
@@ -143,12 +148,17 @@ pub(super) fn read(line: &[u8]) -> Option<(Cow<'_, str>, Request)> {
     } else {
         latency.saturating_sub(first_token.unwrap_or(latency))
     };
+    let outcome = outcome(&record);
+    // A request that fails twice at one endpoint is one fault, and the first line has told it.
+    let is_told = record.repeat && matches!(outcome, Outcome::Fault { .. });
+    let is_whole = !is_told && record.end == End::Complete && record.proxy_status != CLIENT_LEFT;
     let request = Request {
         started: ended.saturating_sub(took),
         took,
         first_token: first_token.filter(|_| is_first_attempt),
         is_first_attempt,
-        outcome: outcome(&record),
+        outcome: if is_told { Outcome::Neutral } else { outcome },
+        status: Some(record.upstream_status).filter(|code| is_whole && (400..=599).contains(code)),
     };
     Some((record.endpoint, request))
 }
@@ -176,6 +186,17 @@ fn outcome(record: &Record<'_>) -> Outcome {
 }
 
 impl Request {
+    /// Judges the status that the endpoint gave by its own lists.
+    pub(super) fn judge(&mut self, codes: &StatusCodes) {
+        let Some(code) = self.status else { return };
+        self.outcome = match codes.class(code) {
+            StatusClass::Fault => Outcome::Fault { weight: 1.0, cause: Cause::Status(code) },
+            StatusClass::Neutral | StatusClass::Capacity | StatusClass::Credential => {
+                Outcome::Neutral
+            }
+        };
+    }
+
     /// When it ended, since 1970.
     pub(super) fn ended(&self) -> Duration {
         self.started.saturating_add(self.took)

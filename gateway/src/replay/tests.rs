@@ -142,6 +142,31 @@ fn every_kind_of_fault_counts() {
 }
 
 #[test]
+fn u31_a_request_that_failed_twice_at_one_endpoint_is_one_fault() {
+    let twice = |n: u64| {
+        line(n * 1_000, 50, 502, json!({ "target": "attempt", "repeat": false }))
+            + &line(n * 1_000 + 60, 50, 502, json!({ "attempts": 2, "repeat": true }))
+    };
+    let log: String = (1..=3).map(twice).collect();
+    assert_eq!(trips(&log), []);
+    assert_eq!(trips(&(log + &quick(4_000, 502))), [trip(4_000, "consecutive faults")]);
+}
+
+#[test]
+fn a_status_counts_as_the_endpoints_own_lists_say() {
+    let log: String = (1..=4).map(|number| quick(number * 1_000, 503)).collect();
+    assert_eq!(trips(&log), [trip(4_000, "consecutive faults")]);
+    let busy = "circuit_breaker: { capacity_status_codes: [503] }\n".to_owned() + CONFIG;
+    let config = crate::config::parse(&busy, "gw.yaml", &|_| None).unwrap();
+    let report = run(log.as_bytes(), &config).unwrap();
+    assert_eq!((report.endpoints[0].requests, report.endpoints[0].trips.len()), (4, 0));
+    let timed_out = "circuit_breaker: { fault_status_codes: [408] }\n".to_owned() + CONFIG;
+    let config = crate::config::parse(&timed_out, "gw.yaml", &|_| None).unwrap();
+    let log: String = (1..=4).map(|number| quick(number * 1_000, 408)).collect();
+    assert_eq!(run(log.as_bytes(), &config).unwrap().endpoints[0].trips.len(), 1);
+}
+
+#[test]
 fn a_burst_that_is_slow_and_then_times_out_is_one_piece_of_evidence() {
     let timeout = json!({ "proxy_status": 504 });
     let log: String = (0..9).map(|n| line(75_000 + n, 75_000, 0, timeout.clone())).collect();

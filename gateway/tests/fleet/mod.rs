@@ -1,5 +1,7 @@
 //! A fleet of gateway processes over mock endpoints, with thresholds low enough for a test.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +14,32 @@ use crate::process::{self, Gateway, until};
 
 /// How a test fleet is made.
 pub(crate) struct Plan<'a> {
-    /// What each node believes to be endpoint `b`'s address; `a` is the same for all.
+    /// What each node believes to be endpoint `a`'s address.
+    pub(crate) a_for: &'a dyn Fn(usize, SocketAddr) -> SocketAddr,
+    /// What each node believes to be endpoint `b`'s address.
     pub(crate) b_for: &'a dyn Fn(usize, SocketAddr) -> SocketAddr,
     /// The first cool-down.
     pub(crate) base: &'a str,
+    /// More of `circuit_breaker`, as a line of its own.
+    pub(crate) breaker: &'a str,
+    /// More of `cluster.quorum`, inside its braces.
+    pub(crate) quorum: &'a str,
+    /// Whether there is a second model `n`, served by `c`, which is `a` under another name.
+    pub(crate) has_second_pool: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// All nodes see the endpoints where they are.
+    pub(crate) fn new(base: &'a str) -> Self {
+        Self {
+            a_for: &|_, address| address,
+            b_for: &|_, address| address,
+            base,
+            breaker: "",
+            quorum: "",
+            has_second_pool: false,
+        }
+    }
 }
 
 /// Three gateways in processes of their own, and two mock endpoints, `a` and `b`.
@@ -40,8 +64,8 @@ impl Fleet {
         let (mut nodes, mut yamls): (Vec<Gateway>, Vec<String>) = (Vec::new(), Vec::new());
         for (index, name) in names.into_iter().enumerate() {
             let seed = nodes.first().and_then(|node| node.gossip);
-            let b_seen = (plan.b_for)(index, b_address);
-            let yaml = configuration(directory.path(), name, seed, &[a_address, b_seen], plan.base);
+            let seen = [(plan.a_for)(index, a_address), (plan.b_for)(index, b_address)];
+            let yaml = configuration(directory.path(), name, seed, &seen, &plan);
             nodes.push(Gateway::serve(directory.path(), name, &yaml));
             yamls.push(yaml);
         }
@@ -115,7 +139,7 @@ pub(crate) async fn is_in(node: &Gateway) -> bool {
         && view["local"]["held"] == false
 }
 
-async fn join_all(calls: impl Iterator<Item = impl Future>) {
+pub(crate) async fn join_all(calls: impl Iterator<Item = impl Future>) {
     // All are polled together; the slowest ends the round.
     let mut calls: Vec<_> = calls.map(|call| Box::pin(async { drop(call.await) })).collect();
     std::future::poll_fn(|context| {
@@ -130,11 +154,18 @@ fn configuration(
     node: &str,
     seed: Option<SocketAddr>,
     endpoints: &[SocketAddr; 2],
-    base: &str,
+    plan: &Plan<'_>,
 ) -> String {
     let seeds = seed.map(|seed| seed.to_string()).unwrap_or_default();
     let [a, b] = endpoints;
     let directory = directory.display();
+    let Plan { base, breaker, quorum, .. } = plan;
+    let comma = if quorum.is_empty() { "" } else { ", " };
+    let second = if plan.has_second_pool {
+        format!("  - name: n\n    endpoints: [ {{ name: c, address: \"http://{a}\" }} ]\n")
+    } else {
+        String::new()
+    };
     format!(
         "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
 admin: {{ listen: 127.0.0.1:0 }}
@@ -147,17 +178,18 @@ cluster:
   seeds: [{seeds}]
   tls: {{ ca: {directory}/ca.crt, cert: {directory}/{node}.crt, key: {directory}/{node}.key }}
   gossip_interval: 1s
-  quorum: {{ expected_members: 3, observe: 1s }}
+  quorum: {{ expected_members: 3, observe: 1s{comma}{quorum} }}
 circuit_breaker:
   slow: {{ total: 400ms, first_token: off, dedup: 200ms, confirmations: 2 }}
   open: {{ base: {base}, max: 60s }}
   probe: {{ first_token: 2s }}
+  {breaker}
 models:
   - name: m
     endpoints:
       - {{ name: a, address: \"http://{a}\" }}
       - {{ name: b, address: \"http://{b}\" }}
-"
+{second}"
     )
 }
 

@@ -23,6 +23,22 @@ use serde_json::{Value, json};
 /// No single wait of a test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The binary.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_quorumgate");
+
+/// What operators show where a gateway asks for it; where it does not, it is no matter.
+pub(crate) const TOKEN: &str = "the-operators-of-the-test-fleet";
+
+/// A command that becomes the binary, ahead of what else the machine has to do, where that is not
+/// what is measured. Linux prefers a process within its session and one session to another, so it
+/// gets a session of its own. Who may not be preferred is started all the same.
+pub(crate) fn preferred() -> Command {
+    let script = "{ echo -15 > /proc/self/autogroup; } 2>/dev/null; exec nice -n -15 \"$0\" \"$@\"";
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", script, BINARY]);
+    command
+}
+
 /// A gateway process.
 pub(crate) struct Gateway {
     child: Child,
@@ -36,9 +52,15 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts `quorumgate serve` with this configuration and waits until it serves.
     pub(crate) fn serve(directory: &Path, name: &str, yaml: &str) -> Self {
+        Self::serve_by(Command::new(BINARY), directory, name, yaml)
+    }
+
+    /// The same by a command that ends in the binary and lacks its arguments only. The command must
+    /// become the binary and not start it, for its process is the one that is stopped and killed.
+    pub(crate) fn serve_by(mut by: Command, directory: &Path, name: &str, yaml: &str) -> Self {
         let file = directory.join(format!("{name}.yaml"));
         std::fs::write(&file, yaml).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_quorumgate"))
+        let mut child = by
             .args(["serve", "--config"])
             .arg(&file)
             .stderr(Stdio::piped())
@@ -81,6 +103,12 @@ impl Gateway {
         self.child.id()
     }
 
+    /// Sends a signal by its name, for example `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
     /// Ends the process at once, as a crash would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
@@ -106,7 +134,9 @@ impl Gateway {
 
     /// `GET` on the operators' listener.
     pub(crate) async fn look(&self, path: &str) -> Value {
-        let (status, body) = call(self.operators, Method::GET, path, &[], "").await.unwrap();
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("authorization", bearer.as_str())];
+        let (status, body) = call(self.operators, Method::GET, path, &headers, "").await.unwrap();
         assert!(status.is_success(), "{path}: {status} {body}");
         serde_json::from_str(&body).unwrap()
     }
@@ -116,9 +146,20 @@ impl Gateway {
         self.look(&format!("/admin/v1/endpoints/{endpoint}/explain")).await
     }
 
+    /// `GET` of a text on the operators' listener.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        call(self.operators, Method::GET, path, &[], "").await.unwrap().1
+    }
+
     /// One plain chat request; its status.
     pub(crate) async fn chat(&self) -> StatusCode {
-        let answer = call(self.clients, Method::POST, CHAT, &[], &chat_body(false)).await;
+        self.chat_for("m").await
+    }
+
+    /// One plain chat request for a model; its status.
+    pub(crate) async fn chat_for(&self, model: &str) -> StatusCode {
+        let body = chat_body(false).replace("\"m\"", &format!("\"{model}\""));
+        let answer = call(self.clients, Method::POST, CHAT, &[], &body).await;
         answer.map_or(StatusCode::IM_A_TEAPOT, |(status, _)| status)
     }
 }

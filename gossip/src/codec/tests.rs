@@ -1,12 +1,25 @@
 //! The bytes of each record, and what is refused.
 
+use std::time::Duration;
+
+use quorum::statement::SLOW_PIECES_MAX;
+use quorum::{
+    Basis, Card, EndpointKey, Evidence, Forced, NodeId, Override, Stage, Standing, Step, Vote,
+    VoteState, Window,
+};
+
+use super::inward::{WAIT_MAX, from_millis};
+use super::outward::to_millis;
+use super::wire::{
+    WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep, WireWindow,
+};
 use super::*;
 
 fn vote(reason: &str) -> Record {
     let vote = Vote {
         incident: 3,
         basis: Basis::Seconded,
-        stands: true,
+        state: VoteState::Stands,
         reason: reason.to_owned(),
         evidence: Evidence { requests: 40, faults_milli: 12_500, successes: 2, slow_pieces: 1 },
         age: Duration::from_millis(1_500),
@@ -15,14 +28,15 @@ fn vote(reason: &str) -> Record {
     Record { seq: 300, body: Body::Statement(statement) }
 }
 
-fn step() -> Record {
+fn step(stage: Stage) -> Record {
     let step = Step {
         incident: 3,
         failures: 2,
         level: 1,
-        stage: Stage::Probing { remaining: Duration::from_secs(5) },
+        stage,
         steward: NodeId::new("n1"),
         age: Duration::from_secs(70),
+        is_held: true,
     };
     Record { seq: 7, body: Body::Statement(Statement::Step(EndpointKey::new("chat/a"), step)) }
 }
@@ -44,8 +58,22 @@ fn card() -> Record {
         version: "0.1.0".to_owned(),
         config_hash: "ab12".to_owned(),
         standing: Standing::Left,
+        is_suspect: true,
     };
     Record { seq: 1, body: Body::Card(card) }
+}
+
+fn window(slow: Vec<Duration>) -> Record {
+    let window = Window {
+        requests: 30,
+        faults_milli: 4_000,
+        successes: 20,
+        slow,
+        last_success: Some(Duration::from_millis(700)),
+        has_small: true,
+    };
+    let statement = Statement::Window(EndpointKey::new("chat/a"), window);
+    Record { seq: 9, body: Body::Statement(statement) }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -54,15 +82,30 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn the_bytes_of_each_record_are_golden() {
+    let remaining = Duration::from_secs(5);
+    let canary = Stage::Canary { holder: NodeId::new("n3"), turn: 4, successes: 2, remaining };
     let golden = [
-        (card(), "01010005302e312e30046162313202"),
-        (vote("504"), "01fb2c010106636861742f610301010335303428fbd4300201fbdc05"),
-        (step(), "01070206636861742f6103020101fb8813026e31fc70110100"),
-        (order(), "01080306636861742f61010902 6e3201fb60ea087265706169726564"),
+        (card(), "02010005302e312e3004616231320201"),
+        (vote("504"), "02fb2c010106636861742f610301000335303428fbd4300201fbdc05"),
+        (
+            step(Stage::Probing { remaining }),
+            "02070206636861742f6103020101fb8813026e31fc7011010001",
+        ),
+        (step(canary), "02070206636861742f6103020102026e330402fb8813026e31fc7011010001"),
+        (order(), "02080306636861742f610109026e3201fb60ea087265706169726564"),
+        (
+            window(vec![Duration::from_millis(40), Duration::from_secs(2)]),
+            "02090406636861742f611efba00f140228fbd00701fbbc0201",
+        ),
+        (Record { seq: 300, body: Body::Pulse(77) }, "02fb2c01054d"),
+        (
+            Record { seq: 1, body: Body::Certificate(vec![vec![3], vec![4, 5]]) },
+            "020106020103020405",
+        ),
     ];
     for (record, expected) in golden {
         let bytes = encode(&record).unwrap();
-        assert_eq!(hex(&bytes), expected.replace(' ', ""), "{record:?}");
+        assert_eq!(hex(&bytes), expected, "{record:?}");
         assert_eq!(decode(&bytes).unwrap(), record);
     }
 }
@@ -70,10 +113,35 @@ fn the_bytes_of_each_record_are_golden() {
 #[test]
 fn the_bytes_of_a_push_are_golden() {
     let records = vec![encode(&card()).unwrap()];
-    let push = Push { node_id: "n1".to_owned(), generation: 1_000, records };
+    let chain = vec![vec![9, 8, 7]];
+    let push = Push { node_id: "n1".to_owned(), generation: 1_000, hops: 2, chain, records };
     let bytes = encode_push(push.clone()).unwrap();
-    assert_eq!(hex(&bytes), "01026e31fbe803010f01010005302e312e30046162313202");
+    assert_eq!(hex(&bytes), "02026e31fbe803020103090807011002010005302e312e3004616231320201");
     assert_eq!(decode_push(&bytes).unwrap(), push);
+}
+
+#[test]
+fn the_bytes_of_a_sealed_record_are_golden() {
+    let sealed = Sealed { record: vec![1, 2, 3], scheme: 0x0403, signature: vec![4, 5] };
+    let bytes = encode_sealed(sealed.clone()).unwrap();
+    assert_eq!(hex(&bytes), "0203010203fb0304020405");
+    assert_eq!(decode_sealed(&bytes).unwrap(), sealed);
+    for end in 0..bytes.len() {
+        assert_eq!(decode_sealed(&bytes[..end]), Err(CodecError::Malformed), "{end} bytes");
+    }
+}
+
+#[test]
+fn a_certificate_that_is_too_long_is_refused() {
+    for chain in [vec![vec![0; CHAIN_BYTES_MAX + 1]], vec![Vec::new(); CHAIN_MAX + 1]] {
+        let record = Record { seq: 1, body: Body::Certificate(chain.clone()) };
+        assert_eq!(encode(&record), Err(CodecError::TooLong));
+        let wire = WireRecord { seq: 1, body: WireBody::Certificate(chain) };
+        let bytes = write(&wire, 2 * RECORD_BYTES_MAX).unwrap();
+        assert_eq!(decode(&bytes), Err(CodecError::TooLong));
+    }
+    let longest = Record { seq: 1, body: Body::Certificate(vec![vec![0; CHAIN_BYTES_MAX / 4]; 4]) };
+    assert_eq!(decode(&encode(&longest).unwrap()).unwrap(), longest);
 }
 
 #[test]
@@ -89,7 +157,7 @@ fn trailing_and_missing_bytes_are_refused() {
 #[test]
 fn another_format_is_told_apart_from_garbage() {
     let mut bytes = encode(&vote("504")).unwrap();
-    bytes[0] = 2;
+    bytes[0] = FORMAT - 1;
     assert_eq!(decode(&bytes), Err(CodecError::UnknownFormat));
 }
 
@@ -133,7 +201,7 @@ fn a_name_is_refused_rather_than_cut() {
 }
 
 #[test]
-fn numbers_that_would_end_all_counting_are_refused() {
+fn g10_numbers_that_would_end_all_counting_are_refused() {
     let mut record = vote("504");
     record.seq = u64::MAX;
     assert_eq!(encode(&record), Err(CodecError::OutOfRange));
@@ -146,6 +214,45 @@ fn numbers_that_would_end_all_counting_are_refused() {
 fn durations_are_cut_to_a_year_going_out_and_refused_beyond_it_coming_in() {
     assert_eq!(to_millis(Duration::MAX), MILLIS_MAX);
     assert_eq!(from_millis(MILLIS_MAX + 1), Err(CodecError::OutOfRange));
+}
+
+#[test]
+fn g10_a_wait_of_a_year_is_cut_to_a_day_and_its_step_is_still_heard() {
+    let stage = WireStage::Waiting { remaining_millis: MILLIS_MAX };
+    let step = WireStep {
+        incident: 1,
+        failures: 0,
+        level: 0,
+        stage,
+        steward: "n".to_owned(),
+        age_millis: 0,
+        is_held: false,
+    };
+    let wire = WireRecord { seq: 1, body: WireBody::Step("a".to_owned(), step) };
+    let bytes = write(&wire, RECORD_BYTES_MAX).unwrap();
+    let Body::Statement(Statement::Step(_, step)) = decode(&bytes).unwrap().body else {
+        panic!("a step was encoded");
+    };
+    assert_eq!(step.stage, Stage::Waiting { remaining: WAIT_MAX });
+}
+
+#[test]
+fn the_oldest_slow_pieces_are_cut_going_out_and_too_many_are_refused_coming_in() {
+    let pieces = |count: u64| (0..count).map(Duration::from_secs).collect::<Vec<_>>();
+    let max = SLOW_PIECES_MAX as u64;
+    let bytes = encode(&window(pieces(max + 5))).unwrap();
+    assert_eq!(decode(&bytes).unwrap(), window(pieces(max)));
+    let wire = WireWindow {
+        requests: 0,
+        faults_milli: 0,
+        successes: 0,
+        slow_millis: vec![1; SLOW_PIECES_MAX + 1],
+        last_success_millis: None,
+        has_small: false,
+    };
+    let wire = WireRecord { seq: 1, body: WireBody::Window("a".to_owned(), wire) };
+    let bytes = write(&wire, RECORD_BYTES_MAX).unwrap();
+    assert_eq!(decode(&bytes), Err(CodecError::TooLong));
 }
 
 #[test]
@@ -173,5 +280,10 @@ fn random_bytes_never_do_more_than_fail() {
 }
 
 fn wire_card() -> WireCard {
-    WireCard { version: String::new(), config_hash: String::new(), standing: WireStanding::Serving }
+    WireCard {
+        version: String::new(),
+        config_hash: String::new(),
+        standing: WireStanding::Serving,
+        is_suspect: false,
+    }
 }

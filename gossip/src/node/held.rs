@@ -1,232 +1,213 @@
-//! What gossip holds, decoded: each member with its card and its statements.
-//!
-//! chitchat's state is read whole after every change, so what has been decoded is kept by version
-//! and decoded once.
+//! What gossip holds, opened: each member with its card and its statements.
 //!
 //! # Invariants
-//! - A member is its greatest generation; smaller ones are its past and are not shown.
-//! - A member that was live stays live for at least [`LIVE_INTERVALS_MIN`] intervals after its last
-//!   heartbeat, and none for more than [`LIVE_INTERVALS_MAX`].
+//! - A member is its greatest generation; smaller ones are its past and are not shown. A generation
+//!   counts only with a record that is signed for it, while the node has such a life.
+//! - A node that has neither signed anything nor shown its certificate in a handshake is none: what
+//!   somebody invents does not become a member.
+//! - A member's pulse is shown only together with all that the member had stated, and without what
+//!   it had taken back, when it raised it: chitchat brings a node's keys in the order of writing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use chitchat::{Chitchat, ChitchatId, NodeState};
-use quorum::{Card, Heard, Member, NodeId};
+use chitchat::{Chitchat, ChitchatId};
+use quorum::{Member, NodeId};
 use tokio::time::Instant;
 
-use crate::push::{Layer, Overlay, RECORDS_MAX};
-use crate::records::{Body, CARD_KEY, Record};
+use super::life::Life;
+use crate::push::{Known, Overlay};
+use crate::seal::Seals;
 use crate::stats::Stats;
+use crate::vet::Holding;
 
-/// In a large fleet a member's heartbeat arrives many times per interval by way of others, so that
-/// the detector's mean gets short and it gives a member up after little more than one interval. A
-/// member whose machine paused for a moment is not dead.
-const LIVE_INTERVALS_MIN: u32 = 3;
-
-/// In a small and young fleet the detector takes up to nine intervals, and heartbeats that are
-/// still being passed on add up to four: more than the ten seconds promised at an interval of one
-/// second.
-const LIVE_INTERVALS_MAX: u32 = 5;
+/// A past life of this node is given up by the detector within half as many intervals; one that
+/// still lives then is another process.
+const PAST_INTERVALS_MAX: u32 = 20;
 
 /// What gossip holds.
 pub(super) struct Held {
     node_id: String,
     gossip_interval: Duration,
+    /// Whether a member must have shown who it is.
+    is_secure: bool,
     /// By chitchat's id; bounded by the vet, which lets no more nodes in.
-    nodes: BTreeMap<ChitchatId, Node>,
+    lives: BTreeMap<ChitchatId, Life>,
+    /// Nodes that have shown their certificate in a handshake, as last told.
+    met: HashSet<String>,
 }
 
-/// What gossip holds of one life of one node.
-#[derive(Default)]
-struct Node {
-    /// Greatest version and last collected version when the records were decoded.
-    versions: (u64, u64),
-    /// By key, with its version. `None` is a record that cannot be read.
-    records: BTreeMap<String, (u64, Option<Record>)>,
-    /// Keys, deleted ones included.
-    keys: usize,
-    heartbeat: u64,
-    /// When the heartbeat last grew; `None` before it grew for the first time.
-    beat: Option<Instant>,
-    is_live: bool,
+/// Another process under this node's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rival {
+    pub(super) address: SocketAddr,
+    pub(super) generation: u64,
 }
 
 impl Held {
-    pub(super) fn new(node_id: &str, gossip_interval: Duration) -> Self {
-        Self { node_id: node_id.to_owned(), gossip_interval, nodes: BTreeMap::new() }
+    pub(super) fn new(node_id: &str, gossip_interval: Duration, is_secure: bool) -> Self {
+        let node_id = node_id.to_owned();
+        let (lives, met) = (BTreeMap::new(), HashSet::new());
+        Self { node_id, gossip_interval, is_secure, lives, met }
     }
 
     /// Reads chitchat's state.
-    pub(super) fn refresh(&mut self, chitchat: &Chitchat, stats: &Stats, now: Instant) {
+    pub(super) fn note(&mut self, chitchat: &Chitchat, now: Instant) {
         let live: HashSet<_> = chitchat.live_nodes().collect();
+        let fading: HashSet<_> = chitchat.scheduled_for_deletion_nodes().collect();
         let states = chitchat.node_states();
-        self.nodes.retain(|id, _| states.contains_key(id));
+        self.lives.retain(|id, _| states.contains_key(id));
         for (id, state) in states {
-            let node = self.nodes.entry(id.clone()).or_default();
-            node.read(state, stats);
-            node.judge(state.heartbeat().into(), live.contains(id), self.gossip_interval, now);
+            let life = self.lives.entry(id.clone()).or_default();
+            life.note(state);
+            life.is_fading = fading.contains(id);
+            life.judge(state.heartbeat().into(), live.contains(id), self.gossip_interval, now);
         }
     }
 
-    /// The number of keys of each life of each node, for the vet.
-    pub(super) fn keys(&self) -> HashMap<ChitchatId, usize> {
-        self.nodes.iter().map(|(id, node)| (id.clone(), node.keys)).collect()
+    /// Opens what was read and is not open yet. What this node itself has written in its present
+    /// life needs no opening.
+    pub(super) fn open(&mut self, own_generation: u64, seals: &mut Seals, stats: &Stats) {
+        for (id, life) in &mut self.lives {
+            if *id.node_id == *self.node_id && id.generation_id == own_generation {
+                continue;
+            }
+            life.open((&id.node_id, id.generation_id), seals, stats);
+        }
     }
 
-    /// The greatest generation of the node, or zero.
-    pub(super) fn generation(&self, node_id: &str) -> u64 {
-        let lives = self.nodes.keys().filter(|id| *id.node_id == *node_id);
-        lives.map(|id| id.generation_id).max().unwrap_or(0)
+    /// Tells which nodes have shown their certificate in a handshake.
+    pub(super) fn meet(&mut self, met: HashSet<String>) {
+        self.met = met;
     }
 
-    /// The greatest number that gossip holds of each node, generation and key.
-    pub(super) fn seqs(&self) -> HashMap<(&str, u64, &str), u64> {
-        let mut seqs = HashMap::new();
-        for (id, node) in &self.nodes {
-            for (key, (_, record)) in &node.records {
-                let key = (&*id.node_id, id.generation_id, key.as_str());
-                let seq = seqs.entry(key).or_insert(0);
-                *seq = record.as_ref().map_or(0, |record| record.seq).max(*seq);
+    /// Forgets the records of these lives, or of all: they are to be read and opened anew.
+    pub(super) fn forget(&mut self, lives: Option<&[(String, u64)]>) {
+        for (id, life) in &mut self.lives {
+            let is_of = |(node_id, generation): &(String, u64)| {
+                **node_id == *id.node_id && *generation == id.generation_id
+            };
+            if lives.is_none_or(|lives| lives.iter().any(is_of)) {
+                life.forget();
             }
         }
-        seqs
     }
 
-    /// The addresses of the members, with whether they are live.
+    /// Whether this life of the node is held.
+    pub(super) fn has(&self, node_id: &str, generation: u64) -> bool {
+        self.lives_of(node_id, generation).next().is_some()
+    }
+
+    /// What is held of each life of each node, for the vet.
+    pub(super) fn holdings(&self) -> HashMap<ChitchatId, Holding> {
+        let holding = |life: &Life| Holding { keys: life.keys, is_shared: !life.is_fading };
+        self.lives.iter().map(|(id, life)| (id.clone(), holding(life))).collect()
+    }
+
+    /// What is held of a node, for what it pushes.
+    pub(super) fn known<'a>(
+        &'a self,
+        node_id: &'a str,
+    ) -> Known<impl Fn(u64, &str) -> u64 + use<'a>> {
+        let lives = self
+            .lives
+            .iter()
+            .filter(|(id, life)| *id.node_id == *node_id && (!self.is_secure || life.is_proven()));
+        let lives = lives.map(|(id, life)| (id.generation_id, life.seq_max));
+        let (generation, seq_max) = lives.max().unwrap_or_default();
+        let newest = move |generation, key: &str| self.newest(node_id, generation, key);
+        Known { generation, seq_max, newest }
+    }
+
+    /// The number up to which gossip holds a key of a life: what is not greater is no news. What
+    /// is older than the life's pulse has been taken back if it is not there.
+    pub(super) fn newest(&self, node_id: &str, generation: u64, key: &str) -> u64 {
+        let of_life = self.lives_of(node_id, generation).map(|(_, life)| life.newest(key));
+        of_life.max().unwrap_or(0)
+    }
+
+    fn lives_of<'a>(
+        &'a self,
+        node_id: &'a str,
+        generation: u64,
+    ) -> impl Iterator<Item = (&'a ChitchatId, &'a Life)> {
+        // The least of all addresses: chitchat orders by name, generation and address.
+        let least = SocketAddr::from(([0, 0, 0, 0], 0));
+        let from = ChitchatId::new(node_id, generation, least);
+        let is_it =
+            move |id: &ChitchatId| *id.node_id == *node_id && id.generation_id == generation;
+        self.lives.range(from..).take_while(move |(id, _)| is_it(id))
+    }
+
+    /// The addresses of the nodes, with whether they are live; also of those that have yet to show
+    /// who they are.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (SocketAddr, bool)> {
-        self.present().into_values().map(|(id, node)| (id.gossip_advertise_addr, node.is_live))
+        let others = self.lives.iter().filter(|(id, _)| *id.node_id != *self.node_id);
+        others.map(|(id, life)| (id.gossip_advertise_addr, life.is_live))
+    }
+
+    /// The members with their addresses, and with whether they are live.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&str, SocketAddr, bool)> {
+        let present = self.present().into_iter();
+        present.map(|(name, (id, life))| (name, id.gossip_advertise_addr, life.is_live))
+    }
+
+    /// Another process that goes under this node's name and lives: the newest. A past life of this
+    /// process is none, for the detector gives it up soon.
+    pub(super) fn rival(&self, generation: u64, now: Instant) -> Option<Rival> {
+        let past = self.gossip_interval * PAST_INTERVALS_MAX;
+        let rivals = self.lives.iter().filter(|(id, life)| {
+            let is_other = *id.node_id == *self.node_id && id.generation_id != generation;
+            let is_credible = !self.is_secure || life.is_proven();
+            let is_past = id.generation_id < generation && !life.is_older_than(past, now);
+            is_other && life.is_live && is_credible && !is_past
+        });
+        let newest = rivals.map(|(id, _)| id).max_by_key(|id| id.generation_id)?;
+        let (address, generation) = (newest.gossip_advertise_addr, newest.generation_id);
+        Some(Rival { address, generation })
     }
 
     /// All members but this node, by name, with what they pushed laid over what gossip holds.
     pub(super) fn members(&self, overlay: &Overlay) -> Vec<Member> {
-        let member = |(id, node): (&ChitchatId, &Node)| {
+        let member = |(id, life): (&ChitchatId, &Life)| {
             let layer = overlay.layer(&id.node_id);
             let layer = layer.filter(|layer| layer.generation == id.generation_id);
-            let (card, heard) = node.merged(layer);
+            let (card, heard) = life.merged(layer);
             Member {
                 id: NodeId::new(&id.node_id),
                 generation: id.generation_id,
                 address: id.gossip_advertise_addr.to_string(),
-                is_live: node.is_live,
+                is_live: life.is_live,
                 card,
+                pulse: life.pulse().map_or(0, |(pulse, _)| pulse),
                 heard,
             }
         };
         self.present().into_values().map(member).collect()
     }
 
-    /// The present life of each other node: the greatest generation, and of two addresses that
-    /// claim it the one that lives.
-    fn present(&self) -> BTreeMap<&str, (&ChitchatId, &Node)> {
-        let rank = |id: &ChitchatId, node: &Node| (id.generation_id, node.is_live, node.versions);
-        let mut present: BTreeMap<&str, (&ChitchatId, &Node)> = BTreeMap::new();
-        for (id, node) in self.nodes.iter().filter(|(id, _)| *id.node_id != *self.node_id) {
+    /// The present life of each other node: the greatest generation that counts, and of two
+    /// addresses that claim it the one that lives.
+    fn present(&self) -> BTreeMap<&str, (&ChitchatId, &Life)> {
+        let proven = self.lives.iter().filter(|(_, life)| life.is_live && life.is_proven());
+        let proven: HashSet<&str> = proven.map(|(id, _)| &*id.node_id).collect();
+        let rank = |id: &ChitchatId, life: &Life| {
+            // Of a format that is not known nothing is proven; what proves more comes first.
+            let counts = !self.is_secure || life.is_proven() || !proven.contains(&*id.node_id);
+            (counts, id.generation_id, life.is_live, life.versions)
+        };
+        let mut present: BTreeMap<&str, (&ChitchatId, &Life)> = BTreeMap::new();
+        for (id, life) in &self.lives {
+            let has_shown = !self.is_secure || life.is_proven() || self.met.contains(&*id.node_id);
+            if *id.node_id == *self.node_id || !has_shown {
+                continue;
+            }
             let there = present.get(&*id.node_id);
-            if there.is_none_or(|(other, older)| rank(other, older) < rank(id, node)) {
-                present.insert(&id.node_id, (id, node));
+            if there.is_none_or(|(other, older)| rank(other, older) < rank(id, life)) {
+                present.insert(&id.node_id, (id, life));
             }
         }
         present
-    }
-}
-
-impl Node {
-    fn read(&mut self, state: &NodeState, stats: &Stats) {
-        let versions = (state.max_version(), state.last_gc_version());
-        self.keys = state.key_values_including_deleted().count();
-        if self.versions == versions {
-            return;
-        }
-        self.versions = versions;
-        let mut decoded = std::mem::take(&mut self.records);
-        let present = state.key_values_including_deleted().filter(|(_, held)| !held.is_deleted());
-        for (key, held) in present.take(RECORDS_MAX + 1) {
-            let known = decoded.remove(key).filter(|(version, _)| *version == held.version);
-            let read = || (held.version, read(key, &held.value, stats));
-            self.records.insert(key.to_owned(), known.unwrap_or_else(read));
-        }
-    }
-
-    fn judge(&mut self, heartbeat: u64, is_live: bool, gossip_interval: Duration, now: Instant) {
-        if heartbeat != self.heartbeat {
-            // The first heartbeat may be an old one that somebody still passes on.
-            self.beat = (self.heartbeat != 0).then_some(now);
-            self.heartbeat = heartbeat;
-        }
-        let is_within = |intervals: u32| {
-            let silence = self.beat.map(|beat| now.saturating_duration_since(beat));
-            silence.is_some_and(|silence| silence < gossip_interval * intervals)
-        };
-        self.is_live = match is_live {
-            true => is_within(LIVE_INTERVALS_MAX),
-            false => self.is_live && is_within(LIVE_INTERVALS_MIN),
-        };
-    }
-
-    fn merged(&self, layer: Option<&Layer>) -> (Option<Card>, Vec<Heard>) {
-        let readable = self.records.iter();
-        let mut newest: BTreeMap<&str, &Record> = readable
-            .filter_map(|(key, (_, record))| Some((key.as_str(), record.as_ref()?)))
-            .collect();
-        for (key, record) in layer.into_iter().flat_map(Layer::records) {
-            if newest.get(key).is_none_or(|there| there.seq < record.seq) {
-                newest.insert(key, record);
-            }
-        }
-        let card = newest.get(CARD_KEY).and_then(|record| match &record.body {
-            Body::Card(card) => Some(card.clone()),
-            Body::Statement(_) => None,
-        });
-        let heard = newest.into_values().filter_map(|record| match &record.body {
-            Body::Card(_) => None,
-            Body::Statement(statement) => {
-                Some(Heard { seq: record.seq, statement: statement.clone() })
-            }
-        });
-        (card, heard.collect())
-    }
-}
-
-fn read(key: &str, value: &str, stats: &Stats) -> Option<Record> {
-    match Record::from_value(key, value) {
-        Ok(record) => Some(record),
-        Err(error) => {
-            stats.reject(error.into());
-            None
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_live_member_outlives_a_hasty_detector_but_not_its_silence() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut node = Node::default();
-        let mut is_live = |heartbeat, is_live, seconds| {
-            node.judge(heartbeat, is_live, second, start + seconds * second);
-            node.is_live
-        };
-        assert!(!is_live(1, false, 0), "one heartbeat may be an old one");
-        assert!(is_live(2, true, 1));
-        assert!(is_live(2, false, 3));
-        assert!(!is_live(2, false, 4));
-        assert!(!is_live(3, false, 5), "the floor holds up, it does not bring back");
-    }
-
-    #[test]
-    fn a_silent_member_does_not_outlive_a_patient_detector() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut node = Node::default();
-        node.judge(1, false, second, start);
-        node.judge(2, true, second, start);
-        node.judge(2, true, second, start + 4 * second);
-        assert!(node.is_live);
-        node.judge(2, true, second, start + 5 * second);
-        assert!(!node.is_live);
     }
 }

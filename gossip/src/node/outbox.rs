@@ -5,8 +5,11 @@
 //! deletions are not noticed everywhere.
 //!
 //! # Invariants
-//! - Written and pushed are the same bytes.
-//! - News is pushed once.
+//! - Written and pushed are the same bytes, signed once.
+//! - The certificate is written before all that is signed with it.
+//! - News is pushed once; a pulse never is.
+//! - A pulse is written after all that its set states or takes back, and names the greatest number
+//!   stated until then.
 //! - No more than [`RECORDS_MAX`] statements, and none that a reader would refuse.
 
 use std::collections::HashMap;
@@ -17,7 +20,8 @@ use tracing::warn;
 use crate::Mine;
 use crate::codec;
 use crate::push::RECORDS_MAX;
-use crate::records::{Body, CARD_KEY, Record, statement_key};
+use crate::records::{Body, CARD_KEY, CERTIFICATE_KEY, PULSE_KEY, Record, statement_key, to_value};
+use crate::seal::{Place, Seals};
 use crate::stats::{self, Stats};
 
 /// What has been written and pushed so far.
@@ -30,6 +34,13 @@ pub(super) struct Outbox {
     card: Option<Card>,
     /// The card carries no number of its own; it is stated anew when it changes.
     card_seq: u64,
+    /// The certificate's, which is stated anew when it changes.
+    certificate_seq: u64,
+    has_introduced: bool,
+    /// The pulse as it was written.
+    pulse: u64,
+    /// The greatest number of a statement so far.
+    seq_max: u64,
     /// Statements that could not be carried the last time, so that it is said once.
     unstated: usize,
 }
@@ -37,12 +48,29 @@ pub(super) struct Outbox {
 /// What follows from a new *mine*.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Letters {
-    /// Keys and values to write.
+    /// Keys and values to write, in this order.
     pub(super) write: Vec<(String, String)>,
     /// Keys to delete.
     pub(super) delete: Vec<String>,
-    /// Encoded records to push.
+    /// The pulse, key and value, to be written when all else is.
+    pub(super) pulse: Option<(String, String)>,
+    /// Sealed records to push.
     pub(super) push: Vec<Vec<u8>>,
+}
+
+/// Whose seal the records get.
+#[derive(Clone, Copy)]
+pub(super) struct Sealer<'a> {
+    pub(super) seals: &'a Seals,
+    pub(super) node_id: &'a str,
+    pub(super) generation: u64,
+}
+
+impl Sealer<'_> {
+    fn seal(&self, key: &str, encoded: Vec<u8>) -> Option<Vec<u8>> {
+        let place = Place { node_id: self.node_id, generation: self.generation, key };
+        self.seals.seal(place, encoded).ok()
+    }
 }
 
 /// One record to state.
@@ -57,34 +85,81 @@ impl Outbox {
     /// Forgets what was written, since a new life of chitchat begins with nothing.
     pub(super) fn begin_life(&mut self) {
         self.written.clear();
+        self.pulse = 0;
+        self.has_introduced = false;
+    }
+
+    /// Forgets what was written with another certificate.
+    pub(super) fn change_seal(&mut self) {
+        self.begin_life();
+        self.certificate_seq += 1;
     }
 
     /// Works out what is to be written, deleted and pushed.
-    pub(super) fn take(&mut self, mine: &Mine, stats: &Stats) -> Letters {
+    pub(super) fn take(&mut self, mine: &Mine, sealer: Sealer<'_>, stats: &Stats) -> Letters {
         let lines = self.lines(mine, stats);
         let mut letters = Letters::default();
+        letters.write.extend(self.introduce(sealer));
         for line in lines.values() {
             let is_newer =
                 |told: &HashMap<String, u64>| told.get(&line.key).is_none_or(|seq| *seq < line.seq);
-            if line.is_fresh && is_newer(&self.pushed) {
-                self.pushed.insert(line.key.clone(), line.seq);
-                letters.push.push(line.encoded.clone());
+            let (is_news, is_newer) =
+                (line.is_fresh && is_newer(&self.pushed), is_newer(&self.written));
+            if !is_news && !is_newer {
+                continue;
             }
-            if is_newer(&self.written) {
+            let Some(sealed) = sealer.seal(&line.key, line.encoded.clone()) else {
+                continue;
+            };
+            if is_newer {
                 self.written.insert(line.key.clone(), line.seq);
-                letters.write.push((line.key.clone(), Record::to_value(&line.encoded)));
+                letters.write.push((line.key.clone(), to_value(&sealed)));
+            }
+            if is_news {
+                self.pushed.insert(line.key.clone(), line.seq);
+                letters.push.push(sealed);
             }
         }
         let is_gone = |key: &String| !lines.contains_key(key);
         letters.delete = self.written.keys().filter(|key| is_gone(key)).cloned().collect();
         self.written.retain(|key, _| !is_gone(key));
         self.pushed.retain(|key, _| !is_gone(key));
+        letters.pulse = self.raise(mine.pulse, sealer);
         letters
     }
 
+    /// The certificate to be written, if it has not been.
+    fn introduce(&mut self, sealer: Sealer<'_>) -> Option<(String, String)> {
+        if self.has_introduced || !sealer.seals.is_secure() {
+            return None;
+        }
+        let body = Body::Certificate(sealer.seals.chain());
+        let encoded = codec::encode(&Record { seq: self.certificate_seq, body }).ok()?;
+        let sealed = sealer.seal(CERTIFICATE_KEY, encoded)?;
+        self.has_introduced = true;
+        Some((CERTIFICATE_KEY.to_owned(), to_value(&sealed)))
+    }
+
+    /// The pulse to be written, if it has grown.
+    fn raise(&mut self, pulse: u64, sealer: Sealer<'_>) -> Option<(String, String)> {
+        if pulse <= self.pulse {
+            return None;
+        }
+        let record = Record { seq: self.seq_max, body: Body::Pulse(pulse) };
+        let sealed = sealer.seal(PULSE_KEY, codec::encode(&record).ok()?)?;
+        self.pulse = pulse;
+        Some((PULSE_KEY.to_owned(), to_value(&sealed)))
+    }
+
     /// All of *mine*, to be pushed a last time.
-    pub(super) fn everything(&mut self, mine: &Mine, stats: &Stats) -> Vec<Vec<u8>> {
-        self.lines(mine, stats).into_values().map(|line| line.encoded).collect()
+    pub(super) fn everything(
+        &mut self,
+        mine: &Mine,
+        sealer: Sealer<'_>,
+        stats: &Stats,
+    ) -> Vec<Vec<u8>> {
+        let lines = self.lines(mine, stats).into_values();
+        lines.filter_map(|line| sealer.seal(&line.key, line.encoded)).collect()
     }
 
     /// The records of *mine* by key; of two with the same key the one with the greater number.
@@ -99,6 +174,7 @@ impl Outbox {
                 continue;
             };
             let seq = stated.seq;
+            self.seq_max = self.seq_max.max(seq);
             let line = Line { key: key.clone(), is_fresh: stated.fresh, seq, encoded };
             if lines.get(&key).is_none_or(|there: &Line| there.seq < seq) {
                 lines.insert(key, line);
@@ -126,88 +202,4 @@ impl Outbox {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use quorum::{Basis, EndpointKey, Evidence, Standing, Stated, Statement, Vote};
-
-    use super::*;
-
-    fn vote(endpoint: &str, seq: u64, fresh: bool) -> Stated {
-        let vote = Vote {
-            incident: 1,
-            basis: Basis::FirstHand,
-            stands: true,
-            reason: "504".to_owned(),
-            evidence: Evidence::default(),
-            age: Duration::ZERO,
-        };
-        Stated { seq, fresh, statement: Statement::Vote(EndpointKey::new(endpoint), vote) }
-    }
-
-    fn mine(stated: Vec<Stated>) -> Mine {
-        Mine { card: None, stated }
-    }
-
-    fn take(outbox: &mut Outbox, stated: Vec<Stated>) -> (usize, usize, usize) {
-        let letters = outbox.take(&mine(stated), &Stats::default());
-        (letters.write.len(), letters.delete.len(), letters.push.len())
-    }
-
-    #[test]
-    fn a_key_is_written_when_its_number_has_grown_and_pushed_when_it_is_news() {
-        let mut outbox = Outbox::default();
-        assert_eq!(take(&mut outbox, vec![vote("a", 1, true)]), (1, 0, 1));
-        assert_eq!(take(&mut outbox, vec![vote("a", 1, true)]), (0, 0, 0));
-        assert_eq!(take(&mut outbox, vec![vote("a", 2, false)]), (1, 0, 0));
-        assert_eq!(take(&mut outbox, vec![vote("a", 1, true)]), (0, 0, 0));
-        assert_eq!(take(&mut outbox, vec![]), (0, 1, 0));
-        assert_eq!(take(&mut outbox, vec![]), (0, 0, 0));
-    }
-
-    #[test]
-    fn the_greater_number_is_stated_whatever_the_order() {
-        for stated in [
-            vec![vote("a", 1, true), vote("a", 2, true)],
-            vec![vote("a", 2, true), vote("a", 1, true)],
-        ] {
-            let letters = Outbox::default().take(&mine(stated), &Stats::default());
-            let [(key, value)] = letters.write.as_slice() else {
-                panic!("one key is written");
-            };
-            assert_eq!(Record::from_value(key, value).unwrap().seq, 2);
-        }
-    }
-
-    #[test]
-    fn a_new_life_is_told_everything_again_but_pushes_nothing_twice() {
-        let mut outbox = Outbox::default();
-        take(&mut outbox, vec![vote("a", 1, true), vote("b", 2, true)]);
-        outbox.begin_life();
-        assert_eq!(take(&mut outbox, vec![vote("a", 1, true), vote("b", 2, true)]), (2, 0, 0));
-    }
-
-    #[test]
-    fn a_changed_card_is_news() {
-        let mut outbox = Outbox::default();
-        let card = |standing| Card { version: String::new(), config_hash: String::new(), standing };
-        let stats = Stats::default();
-        let mut mine = Mine { card: Some(card(Standing::Serving)), stated: Vec::new() };
-        assert_eq!(outbox.take(&mine, &stats).push.len(), 1);
-        assert_eq!(outbox.take(&mine, &stats), Letters::default());
-        mine.card = Some(card(Standing::Left));
-        assert_eq!(outbox.take(&mine, &stats).push.len(), 1);
-    }
-
-    #[test]
-    fn what_is_beyond_the_bounds_is_counted_and_left_out() {
-        let stats = Stats::default();
-        let mut stated: Vec<_> =
-            (0..RECORDS_MAX as u64).map(|number| vote(&number.to_string(), 1, false)).collect();
-        stated.push(vote("one too many", 1, false));
-        stated[0] = vote(&"long".repeat(100), 1, false);
-        let letters = Outbox::default().take(&mine(stated), &stats);
-        assert_eq!(letters.write.len(), RECORDS_MAX - 1);
-        assert_eq!(stats.unstated.load(std::sync::atomic::Ordering::Relaxed), 2);
-    }
-}
+mod tests;

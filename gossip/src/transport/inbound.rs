@@ -107,7 +107,7 @@ pub(super) async fn shake(net: &Net, connecting: Connecting, era: u64) -> Option
         },
     };
     let address = canonical(connection.remote_address());
-    let is_linked = net.link(address, &connection, era);
+    let is_linked = net.link(address, (&connection, peer.as_deref()), era);
     is_linked.then_some(Linked { connection, address, peer })
 }
 
@@ -184,8 +184,10 @@ fn gossip(net: &Net, bytes: &[u8], from: SocketAddr) -> Result<(), Reject> {
 
 fn push(net: &Net, bytes: &[u8], sender: &Linked) -> Result<(), Reject> {
     let push = codec::decode_push(bytes)?;
+    // What has come a longer way is known by its signature.
+    let is_sent_on = push.hops > 1;
     let is_own_word = sender.peer.as_ref().is_none_or(|name| **name == *push.node_id);
-    if !is_own_word || push.node_id == net.config.node_id {
+    if !(is_own_word || is_sent_on) || push.node_id == net.config.node_id {
         return Err(Reject::Identity);
     }
     stats::add(&net.stats.pushes_in, 1);

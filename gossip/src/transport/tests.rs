@@ -19,7 +19,7 @@ fn net(node_id: &str) -> (NetGuard, Arc<Stats>) {
         push: true,
     };
     let stats = Arc::new(Stats::default());
-    let net = bind(&config, Arc::clone(&stats), mpsc::channel(1).0).unwrap();
+    let (net, _) = bind(&config, Arc::clone(&stats), mpsc::channel(1).0).unwrap();
     (net, stats)
 }
 

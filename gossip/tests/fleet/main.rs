@@ -5,8 +5,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
 mod certificates;
+mod forged;
+mod frames;
 mod hostile;
 mod refused;
 mod spread;
 mod stranger;
+mod twins;
 mod world;

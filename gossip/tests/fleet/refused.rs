@@ -3,10 +3,11 @@
 use std::net::UdpSocket;
 use std::path::PathBuf;
 
-use gossip::{GossipError, Mine, Tls};
+use gossip::{Carrier, GossipError, Mine, Reject, Tls};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::certificates::issue_for;
 use crate::stranger::Stranger;
 use crate::world::{Certificates, PATIENCE, Running, config, read, start};
 
@@ -25,15 +26,38 @@ async fn expect_refusal(node: &mut Running, tls: Option<Tls>, cluster_id: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_of_the_fleet_is_refused_before_a_byte_is_read() {
-    let certificates = Certificates::for_nodes(&["one", "two"]);
+async fn g07_who_is_not_of_the_fleet_is_refused_before_a_byte_is_read() {
+    let certificates = Certificates::for_nodes(&["one", "two", "late"]);
+    issue_for(certificates.directory.path(), "late", None);
     let others = Certificates::for_nodes(&["two"]);
     let mut node = start(config("one", certificates.of("one"), &[])).await;
     expect_refusal(&mut node, Some(others.of("two")), "fleet").await;
+    expect_refusal(&mut node, Some(certificates.of("late")), "fleet").await;
     expect_refusal(&mut node, None, "fleet").await;
     expect_refusal(&mut node, Some(Tls::Insecure), "fleet").await;
     expect_refusal(&mut node, Some(certificates.of("two")), "another").await;
     assert!(node.carrier.ours.borrow().members.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g07_the_certificate_of_one_node_does_not_speak_for_another() {
+    let certificates = Certificates::for_nodes(&["one", "two", "rogue"]);
+    let mut node = start(config("one", certificates.of("one"), &[])).await;
+    let rogue = Some(certificates.of("rogue"));
+    let stranger = Stranger::connect(node.address(), rogue, "fleet").await.unwrap();
+    // Format 2, the name, generation 9, no hops, no certificate, no records.
+    let push = [&[2, 2, 3], "two".as_bytes(), &[9, 0, 0, 0]].concat();
+    stranger.send(&push).await;
+    let is_counted = |carrier: &Carrier| carrier.stats.rejects(Reject::Identity) == 1;
+    node.wait_for_count("the refusal", is_counted).await;
+    assert_eq!(read(&node.carrier.stats.pushes_in), 0);
+    assert!(node.carrier.ours.borrow().members.is_empty());
+    // A node that would take the certificate of another one for its own does not even start.
+    let borrowed = config("two", certificates.of("rogue"), &[]);
+    let (_, mine) = watch::channel(Mine::default());
+    let (_, stop) = watch::channel(false);
+    let started = gossip::start(borrowed, mine, stop).await.map(|_| ());
+    assert!(matches!(started, Err(GossipError::CertificateName { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,8 +78,7 @@ async fn two_nodes_under_one_name_do_not_talk() {
     let mut twin = config("one", certificates.of("one"), &[one.address()]);
     twin.generation = 2;
     let twin = start(twin).await;
-    one.wait_for_count("the twin", |carrier| carrier.stats.rejects(gossip::Reject::Identity) > 0)
-        .await;
+    one.wait_for_count("the twin", |carrier| carrier.stats.rejects(Reject::Identity) > 0).await;
     assert_eq!(read(&one.carrier.stats.frames_in) + read(&twin.carrier.stats.frames_in), 0);
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gossip::{Command, Tls};
-use quorum::Standing;
+use quorum::{Standing, VoteState};
 
 use crate::world::{
     Certificates, QUICK, card, config, files, has_vote, is_live, member, read, renewal, start,
@@ -77,8 +77,9 @@ async fn a_withdrawn_vote_replaces_the_older_one_and_an_older_number_changes_not
     two.wait("the vote", |ours| has_vote(ours, "one", "chat/a")).await;
 
     one.state(vec![vote("chat/a", 6, false)]);
-    let is_withdrawn =
-        |ours: &gossip::Ours| vote_of(ours, "one", "chat/a").is_some_and(|vote| !vote.stands);
+    let is_withdrawn = |ours: &gossip::Ours| {
+        vote_of(ours, "one", "chat/a").is_some_and(|vote| vote.state == VoteState::Withdrawn)
+    };
     two.wait("the withdrawal", is_withdrawn).await;
 
     // A smaller number under the same key, and news beside it that tells when it has been read.
@@ -89,6 +90,56 @@ async fn a_withdrawn_vote_replaces_the_older_one_and_an_older_number_changes_not
     one.state(Vec::new());
     let is_gone = |ours: &gossip::Ours| member(ours, "one").is_some_and(|one| one.heard.is_empty());
     two.wait("the deletion", is_gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_knows_a_pulse_knows_all_that_was_stated_and_taken_back_before_it() {
+    let certificates = Certificates::for_nodes(&NAMES);
+    let mut fleet = start_fleet(&certificates, &NAMES, QUICK).await;
+    for node in &mut fleet {
+        node.wait("all members", |ours| ours.members.len() == 2).await;
+    }
+    // Set number n states the endpoints n to n + 250, pushes one of them, and takes back what is
+    // not in it; names that do not shrink, and more than fits one frame, so that the sets arrive in
+    // parts.
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut noise =
+        || std::iter::repeat_with(|| random.alphanumeric()).take(120).collect::<String>();
+    let names: Vec<_> = (0..300).map(|number| format!("chat/{number}-{}", noise())).collect();
+    let name = |number: u64| names[number as usize].as_str();
+    let (first, others) = fleet.split_first_mut().unwrap();
+    for set in 1..=4_u64 {
+        let seq = |number: u64| set * 1_000 + number;
+        let pushed = vote(name(set), seq(0), true);
+        let rest = (1..250).map(|number| renewal(name(set + number), seq(number)));
+        let stated = std::iter::once(pushed).chain(rest).collect();
+        first.mine.send_modify(|mine| (mine.stated, mine.pulse) = (stated, set));
+        for other in others.iter_mut() {
+            let has_pulse = |ours: &gossip::Ours| {
+                let one = member(ours, "one").filter(|one| one.pulse > 0);
+                one.is_some_and(|one| {
+                    expect_whole(one, one.pulse, set, name);
+                    one.pulse == set
+                })
+            };
+            other.wait(&format!("pulse {set}"), has_pulse).await;
+        }
+    }
+}
+
+/// Checks that of all sets up to the pulse nothing is missing and nothing is left that was taken
+/// back; pushes may have brought news of later sets.
+fn expect_whole<'a>(one: &quorum::Member, pulse: u64, newest: u64, name: impl Fn(u64) -> &'a str) {
+    let endpoints = one.heard.iter().map(|heard| heard.statement.endpoint().as_str());
+    let heard: std::collections::HashSet<_> = endpoints.collect();
+    // What the present set kept of the pulse's own may have come in later numbers, and what it took
+    // back may be gone already.
+    for number in newest..pulse + 250 {
+        assert!(heard.contains(name(number)), "{number} is missing at pulse {pulse}");
+    }
+    for number in 1..pulse {
+        assert!(!heard.contains(name(number)), "{number} is back at pulse {pulse}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 /// A connection, and the port it needs.
 pub(crate) struct Stranger {
-    _endpoint: Endpoint,
+    endpoint: Endpoint,
     pub(crate) connection: Connection,
 }
 
@@ -29,7 +29,18 @@ impl Stranger {
         let config = client(tls, cluster_id);
         let connecting = endpoint.connect_with(config, to, "quorumgate.invalid").unwrap();
         let connection = connecting.await?;
-        Ok(Self { _endpoint: endpoint, connection })
+        Ok(Self { endpoint, connection })
+    }
+
+    /// Connects once more, from the same address.
+    pub(crate) async fn again(&self, to: SocketAddr, tls: Tls) -> Connection {
+        let config = client(Some(tls), "fleet");
+        self.endpoint.connect_with(config, to, "quorumgate.invalid").unwrap().await.unwrap()
+    }
+
+    /// Where it is connected from.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.endpoint.local_addr().unwrap()
     }
 
     /// Sends one frame, and waits until the node has read it, or will not.

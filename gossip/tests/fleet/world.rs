@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gossip::{Carrier, Config, Mine, Ours, Tls, certs};
 use quorum::{
-    Basis, Card, EndpointKey, Evidence, Heard, Member, Standing, Stated, Statement, Vote,
+    Basis, Card, EndpointKey, Evidence, Heard, Member, Standing, Stated, Statement, Vote, VoteState,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Longer than anything here takes; a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The interval of tests in which gossip is to be quick.
 pub(crate) const QUICK: Duration = Duration::from_millis(100);
@@ -153,19 +153,22 @@ pub(crate) fn vote_of<'a>(ours: &'a Ours, node_id: &str, endpoint: &str) -> Opti
     let heard = member(ours, node_id)?.heard.iter();
     heard.map(|heard: &Heard| &heard.statement).find_map(|statement| match statement {
         Statement::Vote(on, vote) if on.as_str() == endpoint => Some(vote),
-        Statement::Vote(..) | Statement::Step(..) | Statement::Override(..) => None,
+        Statement::Vote(..)
+        | Statement::Step(..)
+        | Statement::Override(..)
+        | Statement::Window(..) => None,
     })
 }
 
 pub(crate) fn has_vote(ours: &Ours, node_id: &str, endpoint: &str) -> bool {
-    vote_of(ours, node_id, endpoint).is_some_and(|vote| vote.stands)
+    vote_of(ours, node_id, endpoint).is_some_and(|vote| vote.state == VoteState::Stands)
 }
 
 pub(crate) fn vote(endpoint: &str, seq: u64, stands: bool) -> Stated {
     let vote = Vote {
         incident: 1,
         basis: Basis::FirstHand,
-        stands,
+        state: if stands { VoteState::Stands } else { VoteState::Withdrawn },
         reason: "504 in a row".to_owned(),
         evidence: Evidence { requests: 9, faults_milli: 8_000, successes: 1, slow_pieces: 0 },
         age: Duration::from_millis(20),
@@ -179,5 +182,10 @@ pub(crate) fn renewal(endpoint: &str, seq: u64) -> Stated {
 }
 
 pub(crate) fn card(standing: Standing) -> Option<Card> {
-    Some(Card { version: "1".to_owned(), config_hash: "abc".to_owned(), standing })
+    Some(Card {
+        version: "1".to_owned(),
+        config_hash: "abc".to_owned(),
+        standing,
+        is_suspect: false,
+    })
 }

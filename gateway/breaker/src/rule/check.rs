@@ -337,6 +337,22 @@ mod tests {
     }
 
     #[test]
+    fn a_duration_from_a_millisecond_to_a_day_is_accepted() {
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(86_400));
+        for window in [least * 10_000, most] {
+            assert_eq!(Rule { window, ..Rule::default() }.check(), Ok(()));
+        }
+        for ttl in [least, most] {
+            let recovery = Recovery::Lazy { ttl };
+            assert_eq!(Rule { recovery, ..Rule::default() }.check(), Ok(()));
+        }
+        let nanosecond = Duration::from_nanos(1);
+        for ttl in [least - nanosecond, most + nanosecond] {
+            assert_eq!(refused(|rule| rule.recovery = Recovery::Lazy { ttl }).key, "open.ttl");
+        }
+    }
+
+    #[test]
     fn a_share_that_is_none_is_refused() {
         for share in [0.0, -0.5, 1.01, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let error = refused(|rule| rule.failure_ratio = share);

@@ -124,7 +124,7 @@ fn some_kind(chance: &mut Chance) -> SlowKind {
     chance.of(&SlowKind::ALL)
 }
 
-fn some_outcome(chance: &mut Chance) -> Outcome {
+pub(crate) fn some_outcome(chance: &mut Chance) -> Outcome {
     match chance.below(10) {
         0..=5 => Outcome::Success,
         6 => Outcome::Fault { weight: 1.0, cause: Cause::Status(500) },
@@ -134,7 +134,7 @@ fn some_outcome(chance: &mut Chance) -> Outcome {
     }
 }
 
-fn some_timing(chance: &mut Chance) -> Option<Timing> {
+pub(crate) fn some_timing(chance: &mut Chance) -> Option<Timing> {
     let total = Duration::from_millis(chance.below(40_000));
     let first_token = chance.one_in(2).then_some(total / 3);
     (!chance.one_in(4)).then_some(Timing { first_token, total })

@@ -1,8 +1,8 @@
 //! Random schedules against what must hold in all of them.
 //!
 //! A schedule is a rule and a row of steps drawn from one seed: time passes or jumps back, requests
-//! of all kinds come and go in any order, are slow, are forgotten, the fleet holds and releases, the
-//! rule is another from now on, the process stops and starts again. The promises are checked after
+//! of all kinds come and go in any order, are slow, are forgotten, the fleet holds, lends and releases,
+//! the rule is another from now on, the process stops and starts again. The promises are checked after
 //! every step. A failure prints its seed; `SEED=… cargo test` plays that one schedule again, and
 //! `SCHEDULES=…` runs another number of them.
 #![expect(
@@ -14,6 +14,7 @@
 )]
 
 mod chance;
+mod promises;
 mod world;
 
 use std::fmt::Debug;

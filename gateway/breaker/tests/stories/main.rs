@@ -16,12 +16,16 @@ mod words;
 
 use crate::telling::Telling;
 
-const FILES: [(&str, &str); 6] = [
+const SPECIFICATION: &str = include_str!("specification.txt");
+
+const FILES: [(&str, &str); 8] = [
     ("stories.txt", include_str!("stories.txt")),
     ("ladder.txt", include_str!("ladder.txt")),
     ("times.txt", include_str!("times.txt")),
     ("modes.txt", include_str!("modes.txt")),
     ("held.txt", include_str!("held.txt")),
+    ("lent.txt", include_str!("lent.txt")),
+    ("specification.txt", SPECIFICATION),
     ("cases.txt", include_str!("cases.txt")),
 ];
 
@@ -83,6 +87,29 @@ fn every_story_holds() {
 }
 
 #[test]
+fn every_row_of_the_specification_has_a_story_that_exists() {
+    let stories = stories();
+    let rows = SPECIFICATION.lines().filter_map(|line| line.strip_prefix("#   "));
+    let mut count = 0;
+    for row in rows {
+        let (_, title) = row.split_once(" = ").expect(row);
+        let is_outside = title.starts_with("outside: ");
+        assert!(is_outside || stories.iter().any(|story| story.title == title), "{row}");
+        count += 1;
+    }
+    println!("{count} rows");
+    assert!(count >= 90, "some rows were not found");
+}
+
+#[test]
+fn no_two_stories_have_one_title() {
+    let mut titles: Vec<&str> = stories().iter().map(|story| story.title).collect();
+    titles.sort_unstable();
+    let twice = titles.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None);
+}
+
+#[test]
 #[should_panic(expected = "it is closed")]
 fn a_story_that_is_not_true_is_noticed() {
     tell(&Story {
@@ -95,6 +122,11 @@ fn a_story_that_is_not_true_is_noticed() {
 #[test]
 fn f02_neutral_is_not_success() {
     tell_case("F02");
+}
+
+#[test]
+fn f06_what_the_gateway_refuses_is_not_recorded() {
+    tell_case("F06");
 }
 
 #[test]

@@ -91,6 +91,12 @@ impl Telling {
             self.note(transition);
             return Ok(());
         }
+        if let Some(successes) = event.strip_prefix("the fleet lends the slot") {
+            let (clock, successes) = (self.clock(), words::successes(successes)?);
+            let transition = self.breaker().lend(clock, successes);
+            self.note(transition);
+            return Ok(());
+        }
         if let Some(since) = event.strip_prefix("the process was late since ") {
             let since = words::duration(since)?.saturating_sub(self.origin);
             let clock = self.clock();
@@ -125,7 +131,6 @@ impl Telling {
                 self.breaker().convict_relative(clock)
             }
             "the fleet holds the endpoint" => self.breaker().hold(clock),
-            "the fleet lends the slot" => self.breaker().lend(clock, 0),
             "the fleet releases the endpoint" => self.breaker().release(clock),
             "the process stops" => {
                 self.left = Some((self.breaker().snapshot(clock), self.now));
@@ -213,6 +218,14 @@ impl Telling {
     }
 
     fn claim(&mut self, claim: &str) -> Result<(), String> {
+        if let Some(key) = claim.strip_prefix("the settings are refused: ") {
+            let error = self.rule.check().err().ok_or("they are sound")?;
+            return if error.key == key { Ok(()) } else { Err(format!("because of {error}")) };
+        }
+        if let Some((what, expected)) = words::about_evidence(claim) {
+            let got = self.evidence(what)?;
+            return if got == expected { Ok(()) } else { Err(format!("it is {got}")) };
+        }
         let now = self.clock();
         let view = self.breaker().view(now);
         let (subject, expected) =
@@ -248,6 +261,27 @@ impl Telling {
             _ => return Err("no such claim".to_owned()),
         };
         if got == expected { Ok(()) } else { Err(format!("it is {got}")) }
+    }
+
+    /// What is there to be pooled, or what the last change of state had gathered.
+    fn evidence(&mut self, what: &str) -> Result<String, String> {
+        let now = self.clock();
+        let pooled = self.breaker().evidence(now);
+        let gathered = self.last.map(|last| last.gathered).unwrap_or_default();
+        let whole = |millionths: u64| (millionths as f64 / 1e6).to_string();
+        Ok(match what {
+            "pooled requests" => pooled.requests.to_string(),
+            "pooled faults" => whole(pooled.fault_millionths),
+            "pooled successes" => pooled.successes.to_string(),
+            "pooled slow ages" => words::ages(pooled.slow.iter().flatten()),
+            "pooled last success" => words::age(pooled.last_success),
+            "gathered requests" => gathered.requests.to_string(),
+            "gathered faults" => whole(gathered.fault_millionths),
+            "gathered successes" => gathered.successes.to_string(),
+            "gathered streak" => gathered.streak.to_string(),
+            "gathered slow pieces" => gathered.slow_pieces.to_string(),
+            _ => return Err("no such evidence".to_owned()),
+        })
     }
 
     /// `the cool-down is about 5s`: within the jitter and not beyond the cap.

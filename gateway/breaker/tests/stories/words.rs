@@ -122,9 +122,18 @@ pub(crate) fn set(rule: &mut Rule, key: &str, value: &str) -> Result<(), String>
         "failure_threshold" => rule.failure_threshold = number()?,
         "min_requests" => rule.min_requests = number()?,
         "window" => rule.window = duration(value)?,
+        "failure_ratio" => rule.failure_ratio = fraction()?,
+        "slow.total" => rule.slow.total = duration(value)?,
+        "slow.first_token" => rule.slow.first_token = Some(duration(value)?),
+        "slow.dedup" => rule.slow.dedup = duration(value)?,
+        "slow.confirmations" => rule.slow.confirmations = number()?,
+        "slow.min_tokens_per_second" => rule.slow.min_tokens_per_second = Some(fraction()?),
         "open.base" => rule.open.base = duration(value)?,
         "open.max" => rule.open.max = duration(value)?,
         "half_open.max_requests" => rule.half_open.max_requests = number()?,
+        "open.reset_after" => rule.open.reset_after = duration(value)?,
+        "half_open.max_prompt_tokens" => rule.half_open.max_prompt_tokens = number()?.into(),
+        "half_open.deadline" => rule.half_open.deadline = duration(value)?,
         "half_open.successes" => rule.half_open.successes = number()?,
         "half_open.share" => rule.half_open.share = fraction()?,
         "slow.relative" => rule.slow.relative = Some(fraction()?),
@@ -178,6 +187,28 @@ pub(crate) fn claim_about(got: Option<Duration>, expected: &str) -> Result<(), S
         }
     };
     if is_true { Ok(()) } else { Err(format!("it is {got:?}")) }
+}
+
+/// Reads nothing, ` after 1 success`, ` after 3 successes`.
+pub(crate) fn successes(text: &str) -> Result<u32, String> {
+    let Some(count) = text.strip_prefix(" after ") else {
+        return if text.is_empty() { Ok(0) } else { Err("after what?".to_owned()) };
+    };
+    let count = count.strip_suffix(" successes").or(count.strip_suffix(" success"));
+    count.ok_or("after what?")?.parse().map_err(|_| "how many?".to_owned())
+}
+
+/// Takes `the pooled requests are 4` and `the gathered streak is 4` apart.
+pub(crate) fn about_evidence(claim: &str) -> Option<(&str, &str)> {
+    let claim = claim.strip_prefix("the ")?;
+    let is_evidence = claim.starts_with("pooled ") || claim.starts_with("gathered ");
+    is_evidence.then(|| claim.split_once(" is ").or(claim.split_once(" are "))).flatten()
+}
+
+/// Tells `1s 7s`, or `none`.
+pub(crate) fn ages<'a>(ages: impl Iterator<Item = &'a Duration>) -> String {
+    let ages: Vec<String> = ages.map(|age| format!("{age:?}").replace("0ns", "0s")).collect();
+    if ages.is_empty() { "none".to_owned() } else { ages.join(" ") }
 }
 
 pub(crate) fn age(age: Option<Duration>) -> String {

@@ -6,26 +6,23 @@
 //! before the circuit sees it.
 //!
 //! Invariants: a rule that is handed on has passed its own check; its ladder begins with a probe
-//! exactly if the model has one.
+//! exactly if the endpoint has one.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use breaker::{Recovery, Rule};
 
-use super::{choice, limit, time};
+use super::{limit, time};
 use crate::config::error::ConfigError;
-use crate::config::file::{CircuitSection, Given, ProbeSection, SlowSection, TimeoutsSection};
-use crate::config::scalar::{duration_text, truth, whole};
+use crate::config::file::{CircuitSection, Given, SlowSection, TimeoutsSection};
+use crate::config::scalar::duration_text;
 use crate::config::section::Section;
-use crate::config::{Probe, ProbeRoute, Timeouts};
+use crate::config::{Probe, StatusCodes, TenantScope, Timeouts};
 
+mod codes;
+pub(super) mod probe;
 mod rule;
-
-/// The statuses that may speak of capacity.
-const CAPACITY_CODES: RangeInclusive<u16> = 400..=599;
-/// A probe asks whether a model answers, not for an essay.
-const PROBE_TOKENS_MAX: u32 = 1_024;
+mod tenant;
 
 /// What a level of the configuration passes on to the level below.
 #[derive(Clone)]
@@ -33,20 +30,15 @@ pub(super) struct Inherited {
     pub(super) rule: Rule,
     pub(super) probe: Probe,
     pub(super) timeouts: Timeouts,
-    pub(super) capacity_status_codes: Vec<u16>,
+    pub(super) codes: StatusCodes,
+    pub(super) tenants: Option<TenantScope>,
 }
 
 impl Default for Inherited {
     fn default() -> Self {
         Self {
             rule: Rule::default(),
-            probe: Probe {
-                enabled: true,
-                route: ProbeRoute::default(),
-                first_token: Duration::from_secs(10),
-                max_tokens: 16,
-                prompt: "ping".to_owned(),
-            },
+            probe: Probe::default(),
             timeouts: Timeouts {
                 connect: Duration::from_secs(5),
                 first_byte: Duration::from_secs(30),
@@ -54,7 +46,8 @@ impl Default for Inherited {
                 idle: Duration::from_secs(60),
                 total: Duration::from_secs(600),
             },
-            capacity_status_codes: vec![429],
+            codes: StatusCodes::default(),
+            tenants: None,
         }
     }
 }
@@ -78,10 +71,9 @@ impl Inherited {
         if let Some(raw) = circuit.get() {
             let section = level.child("circuit_breaker", circuit);
             next.rule = rule::overlay(&section, raw, &self.rule)?;
-            next.probe = overlay_probe(&section, &raw.probe, &self.probe)?;
-            if raw.capacity_status_codes.get().is_some() {
-                next.capacity_status_codes = capacity_status_codes(&section, raw)?;
-            }
+            next.probe = probe::overlay(&section, &raw.probe, &self.probe)?;
+            next.codes = codes::overlay(&section, raw, &self.codes)?;
+            next.tenants = tenant::overlay(&section, raw, self.tenants.as_ref())?;
         }
         if let Recovery::Staged { probe, ramp: _ } = &mut next.rule.recovery {
             *probe = next.probe.enabled;
@@ -104,6 +96,18 @@ impl Inherited {
         let total = ("total", Some(self.timeouts.total), ends.total.place());
         let first_token = ("first_token", self.timeouts.first_token, ends.first_token.place());
         let slow = &self.rule.slow;
+        // Without a limit of its own the first token is waited for as long as the first byte.
+        if let (Some(place), Some(limit), None) =
+            (raw.first_token.place(), slow.first_token, self.timeouts.first_token)
+            && limit > self.timeouts.first_byte
+        {
+            let (limit, end) = (duration_text(limit), duration_text(self.timeouts.first_byte));
+            let problem =
+                format!("{limit} is never seen, timeouts.first_byte ends the request at {end}");
+            let cure = format!("use at most {end}, or set timeouts.first_token");
+            let path = "circuit_breaker.slow.first_token";
+            return Err(level.refuse(path, Some(place), &problem, &cure));
+        }
         let p95_place = raw.p95.get().and_then(|raw| raw.first_token.place());
         let p95 = slow.p95.and_then(|p95| p95.first_token);
         // The other limits end below `slow.total` or `slow.first_token`, by the rule's own check.
@@ -160,45 +164,6 @@ fn overlay_timeouts(
         }
     }
     Ok(next)
-}
-
-fn overlay_probe(
-    circuit: &Section<'_>,
-    given: &Given<ProbeSection>,
-    inherited: &Probe,
-) -> Result<Probe, ConfigError> {
-    let none = ProbeSection::default();
-    let raw = given.get().unwrap_or(&none);
-    let section = circuit.child("probe", given);
-    let routes = [
-        ("chat", ProbeRoute::Chat),
-        ("completions", ProbeRoute::Completions),
-        ("embeddings", ProbeRoute::Embeddings),
-    ];
-    Ok(Probe {
-        enabled: section.or("enabled", &raw.enabled, inherited.enabled, truth)?,
-        route: section.or("route", &raw.route, inherited.route, |text| choice(text, &routes))?,
-        first_token: time(&section, "first_token", &raw.first_token, inherited.first_token)?,
-        max_tokens: section.or("max_tokens", &raw.max_tokens, inherited.max_tokens, |text| {
-            whole(text, 1..=PROBE_TOKENS_MAX)
-        })?,
-        prompt: section
-            .or("prompt", &raw.prompt, inherited.prompt.clone(), |text| Ok(text.to_owned()))?,
-    })
-}
-
-/// Reads the statuses by which an endpoint says that it is busy, not ill.
-fn capacity_status_codes(
-    circuit: &Section<'_>,
-    raw: &CircuitSection,
-) -> Result<Vec<u16>, ConfigError> {
-    let mut codes = Vec::new();
-    for (index, entry) in raw.capacity_status_codes.entries().iter().enumerate() {
-        let code = circuit
-            .entry("capacity_status_codes", index, entry, |text| whole(text, CAPACITY_CODES))?;
-        codes.push(code);
-    }
-    Ok(codes)
 }
 
 #[cfg(test)]

@@ -9,11 +9,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quorum::Denominator;
+
 use super::{listen, time};
 use crate::config::address::host_and_port;
 use crate::config::error::ConfigError;
 use crate::config::file::{ClusterSection, ClusterTlsSection, Given, QuorumSection};
-use crate::config::scalar::{Refusal, duration, name, truth, whole};
+use crate::config::scalar::{Refusal, duration, fraction, name, truth, whole};
 use crate::config::section::Section;
 use crate::config::{Cluster, ClusterTls, QuorumConfig};
 
@@ -27,6 +29,8 @@ const GOSSIP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 const EXPECTED_MEMBERS_MAX: usize = 1_000;
 const MEMBER_GRACE: Duration = Duration::from_secs(60);
 const MAX_OPEN: Duration = Duration::from_secs(30 * 60);
+/// A share of all, in thousandths.
+const SHARE_FULL_MILLI: u32 = 1_000;
 const OBSERVE: Duration = Duration::from_secs(3);
 
 /// Reads `cluster`; `None` if it is left out.
@@ -63,6 +67,7 @@ pub(super) fn cluster(
             GOSSIP_INTERVAL,
             |text| duration(text, GOSSIP_INTERVAL_MIN..=GOSSIP_INTERVAL_MAX),
         )?,
+        push: section.or("push", &raw.push, true, truth)?,
         quorum: quorum(&section, &raw.quorum)?,
     }))
 }
@@ -122,6 +127,26 @@ fn tls(section: &Section<'_>, given: &Given<ClusterTlsSection>) -> Result<Cluste
     }
 }
 
+fn denominator(text: &str) -> Result<Denominator, Refusal> {
+    match text {
+        "members" => Ok(Denominator::Members),
+        "observers" => Ok(Denominator::Observers),
+        _ => Err(Refusal::new(
+            "is not a denominator",
+            "write members, or observers for those with traffic to the endpoint",
+        )),
+    }
+}
+
+fn share_milli(text: &str) -> Result<u32, Refusal> {
+    let share = fraction(text)?;
+    if share <= 0.0 || share > 1.0 {
+        return Err(Refusal::new("is out of range", "use more than 0, up to 1"));
+    }
+    // The conversion saturates; a share below a thousandth would mean no endpoint of any pool.
+    Ok(((share * f64::from(SHARE_FULL_MILLI)).round() as u32).max(1))
+}
+
 fn quorum(
     section: &Section<'_>,
     given: &Given<QuorumSection>,
@@ -138,5 +163,13 @@ fn quorum(
         observe: quorum.or("observe", &raw.observe, OBSERVE, |text| {
             duration(text, Duration::ZERO..=Duration::from_secs(300))
         })?,
+        of: quorum.or("of", &raw.of, Denominator::Members, denominator)?,
+        max_open_share_milli: quorum.or(
+            "max_open_share",
+            &raw.max_open_share,
+            SHARE_FULL_MILLI,
+            share_milli,
+        )?,
+        suspect_unready: quorum.or("suspect_unready", &raw.suspect_unready, false, truth)?,
     })
 }

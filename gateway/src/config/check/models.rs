@@ -17,7 +17,7 @@ use crate::config::error::ConfigError;
 use crate::config::file::{At, EndpointSection, File, Given, ModelSection, Place};
 use crate::config::scalar::{Refusal, duration, duration_text, name, whole};
 use crate::config::section::Section;
-use crate::config::{ENDPOINTS_MAX, Endpoint, Health, OnAllOpen, Policy, Pool};
+use crate::config::{ENDPOINTS_MAX, Endpoint, Health, Kind, OnAllOpen, Policy, Pool};
 
 /// Longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 128;
@@ -81,16 +81,7 @@ fn pool(
         })?;
     let own = defaults.overlaid(section, &raw.circuit_breaker, &raw.timeouts)?;
     let endpoints = endpoints(section, raw, &own, &name)?;
-    Ok(Pool {
-        name,
-        aliases,
-        endpoints,
-        on_all_open,
-        timeouts: own.timeouts,
-        probe: own.probe,
-        capacity_status_codes: own.capacity_status_codes,
-        policy,
-    })
+    Ok(Pool { name, aliases, endpoints, on_all_open, timeouts: own.timeouts, policy })
 }
 
 fn model_name(text: &str) -> Result<String, Refusal> {
@@ -167,12 +158,13 @@ fn endpoint(
     })?;
     let found =
         section.required("address", &raw.address, "write http://host:port", address::upstream)?;
-    refuse_what_is_the_models(section, raw)?;
-    let rule = if raw.circuit_breaker.get().is_some() {
-        own.overlaid(section, &raw.circuit_breaker, &Given::default())?.rule
+    let own = if raw.circuit_breaker.get().is_some() {
+        own.overlaid(section, &raw.circuit_breaker, &Given::default())?
     } else {
-        own.rule.clone()
+        own.clone()
     };
+    let kind = section.or("kind", &raw.kind, Kind::default(), |text| choice(text, &Kind::ALL))?;
+    super::circuit::probe::fits(section, kind, &own.probe, &own.rule)?;
     Ok(Endpoint {
         name,
         address: format!("http://{}", found.authority),
@@ -181,7 +173,11 @@ fn endpoint(
         upstream_model: section.optional("upstream_model", &raw.upstream_model, upstream_model)?,
         weight: section.or("weight", &raw.weight, 1, |text| whole(text, 1..=WEIGHT_MAX))?,
         api_key: section.secret("api_key", &raw.api_key)?,
-        rule,
+        kind,
+        probe: own.probe,
+        rule: own.rule,
+        tenants: own.tenants,
+        codes: own.codes,
         health: health(section, raw)?,
     })
 }
@@ -226,22 +222,4 @@ fn upstream_model(text: &str) -> Result<String, Refusal> {
         "is not a model name",
         format!("use at most {UPSTREAM_MODEL_BYTES_MAX} visible ASCII characters"),
     ))
-}
-
-/// A probe is the same for all endpoints of a model, so one at an endpoint would be ignored.
-fn refuse_what_is_the_models(
-    section: &Section<'_>,
-    raw: &EndpointSection,
-) -> Result<(), ConfigError> {
-    let Some(circuit) = raw.circuit_breaker.get() else { return Ok(()) };
-    let cure = "move it to the circuit_breaker of the model";
-    let problem = "it cannot differ between endpoints of one model";
-    let places = [
-        ("circuit_breaker.probe", circuit.probe.place()),
-        ("circuit_breaker.capacity_status_codes", circuit.capacity_status_codes.place()),
-    ];
-    match places.into_iter().find_map(|(key, place)| place.map(|place| (key, place))) {
-        None => Ok(()),
-        Some((key, place)) => Err(section.refuse(key, Some(place), problem, cure)),
-    }
 }

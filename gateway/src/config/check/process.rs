@@ -7,18 +7,21 @@
 //! is set admits at least one of what it limits.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{DURATION_MAX, REPEAT, choice, listen, time};
 use crate::config::error::ConfigError;
 use crate::config::file::{
-    AdminSection, FailClosedSection, Given, LogSection, RetrySection, ServerSection,
+    AdminSection, FailClosedSection, Given, List, LogSection, RetrySection, Scalar, ServerSection,
     ServerTimeoutsSection, StateSection,
 };
 use crate::config::scalar::{Refusal, duration, size, whole};
 use crate::config::section::Section;
-use crate::config::{Admin, FailClosed, Log, LogFormat, Retry, Server, StateFile};
+use crate::config::{
+    Admin, FailClosed, Log, LogFormat, RETRY_ON_MAX, Retry, RetryOn, Server, StateFile,
+};
 
 const SERVER_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
@@ -33,6 +36,8 @@ const ATTEMPTS: u32 = 3;
 const STATE_EVERY: Duration = Duration::from_secs(5);
 /// Beyond ten a failing pool multiplies the load that made it fail.
 const ATTEMPTS_MAX: u32 = 10;
+/// A status that is the client's own will be the same again.
+const RETRY_CODES: RangeInclusive<u16> = 500..=599;
 /// Longest header name, in bytes.
 const HEADER_BYTES_MAX: usize = 64;
 /// Longest list of log levels, in bytes.
@@ -183,7 +188,7 @@ fn request_path(text: &str) -> Result<String, Refusal> {
     ))
 }
 
-fn header_name(text: &str) -> Result<String, Refusal> {
+pub(super) fn header_name(text: &str) -> Result<String, Refusal> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.len() > HEADER_BYTES_MAX || !text.bytes().all(is_token) {
         return Err(Refusal::new(
@@ -207,7 +212,43 @@ pub(super) fn retry(root: &Section<'_>, given: &Given<RetrySection>) -> Result<R
     let raw = given.get().unwrap_or(&none);
     let max_attempts = section
         .or("max_attempts", &raw.max_attempts, ATTEMPTS, |text| whole(text, 1..=ATTEMPTS_MAX))?;
-    Ok(Retry { max_attempts })
+    let on = retry_on(&section, &raw.on)?;
+    if max_attempts == 1 && !raw.on.entries().is_empty() {
+        let cure = "remove it or raise max_attempts";
+        return Err(section.refuse(
+            "on",
+            raw.on.place(),
+            "one attempt leaves nothing for it",
+            cure,
+        ));
+    }
+    let on = if max_attempts == 1 { RetryOn { refused: false, codes: Vec::new() } } else { on };
+    Ok(Retry { max_attempts, on })
+}
+
+/// Reads `retry.on`: the word `refused`, and statuses.
+fn retry_on(
+    section: &Section<'_>,
+    given: &Given<List<Scalar, RETRY_ON_MAX>>,
+) -> Result<RetryOn, ConfigError> {
+    if given.get().is_none() {
+        return Ok(RetryOn { refused: true, codes: vec![502, 503, 529] });
+    }
+    let mut on = RetryOn { refused: false, codes: Vec::new() };
+    for (index, entry) in given.entries().iter().enumerate() {
+        let code = section.entry("on", index, entry, |text| match text {
+            "refused" => Ok(None),
+            _ => whole(text, RETRY_CODES).map(Some).map_err(|_| {
+                Refusal::new(
+                    "is no failure to retry on",
+                    "write refused, or a status of 500 to 599",
+                )
+            }),
+        })?;
+        on.refused |= code.is_none();
+        on.codes.extend(code);
+    }
+    Ok(on)
 }
 
 /// Reads `log`.

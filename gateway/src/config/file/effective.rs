@@ -9,18 +9,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use breaker::{Mode, P95Rule, Recovery, Rule, SlowRule};
+use breaker::{Mode, P95Rule, Recovery, SlowRule};
+use quorum::Denominator;
 
 use super::{
     AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
     FailClosedSection, File, Given, HalfOpenSection, List, LogSection, ModelSection, OpenSection,
     P95Section, Place, ProbeSection, QuorumSection, RampSection, RetrySection, Scalar,
-    ServerSection, ServerTimeoutsSection, SlowSection, StateSection, TimeoutsSection,
+    ServerSection, ServerTimeoutsSection, SlowSection, StateSection, TenantSection,
+    TimeoutsSection,
 };
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
     Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
-    Policy, Pool, Probe, ProbeRoute, Server, StateFile, Timeouts,
+    Policy, Pool, Probe, Retry, Server, StateFile, Timeouts,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -37,7 +39,7 @@ pub(in crate::config) fn effective(config: &Config) -> String {
             .as_ref()
             .map_or_else(Given::default, |found| Given::written(state(found))),
         fail_closed: Given::written(fail_closed(&config.fail_closed)),
-        retry: Given::written(RetrySection { max_attempts: number(config.retry.max_attempts) }),
+        retry: Given::written(retry(&config.retry)),
         models: Given::written(list(config.pools.iter().map(model))),
         log: Given::written(log(&config.log)),
         ..File::default()
@@ -96,6 +98,10 @@ fn texts<const MAX: usize>(entries: &[String]) -> Given<List<Scalar, MAX>> {
     Given::written(list(entries.iter().map(|entry| Scalar(escape(entry)))))
 }
 
+fn numbers<const MAX: usize>(entries: &[u16]) -> Given<List<Scalar, MAX>> {
+    Given::written(list(entries.iter().map(|entry| Scalar(entry.to_string()))))
+}
+
 fn server(server: &Server) -> ServerSection {
     ServerSection {
         listen: text(&server.listen.to_string()),
@@ -139,11 +145,18 @@ fn cluster(cluster: &Cluster) -> ClusterSection {
         seeds: texts(&cluster.seeds),
         tls: Given::written(tls),
         gossip_interval: duration(cluster.gossip_interval),
+        push: text(&cluster.push.to_string()),
         quorum: Given::written(QuorumSection {
             expected_members: number(cluster.quorum.expected_members),
             member_grace: duration(cluster.quorum.member_grace),
             max_open: duration(cluster.quorum.max_open),
             observe: duration(cluster.quorum.observe),
+            of: text(match cluster.quorum.of {
+                Denominator::Members => "members",
+                Denominator::Observers => "observers",
+            }),
+            suspect_unready: number(cluster.quorum.suspect_unready),
+            max_open_share: number(f64::from(cluster.quorum.max_open_share_milli) / 1_000.0),
         }),
     }
 }
@@ -164,6 +177,15 @@ fn fail_closed(fail_closed: &FailClosed) -> FailClosedSection {
     }
 }
 
+fn retry(retry: &Retry) -> RetrySection {
+    let refused = retry.on.refused.then(|| Scalar("refused".to_owned()));
+    let codes = retry.on.codes.iter().map(|code| Scalar(code.to_string()));
+    RetrySection {
+        max_attempts: number(retry.max_attempts),
+        on: Given::written(list(refused.into_iter().chain(codes))),
+    }
+}
+
 fn log(log: &Log) -> LogSection {
     let format = match log.format {
         LogFormat::Text => "text",
@@ -180,35 +202,38 @@ fn model(pool: &Pool) -> ModelSection {
         OnAllOpen::PassThrough => "pass_through",
         OnAllOpen::Reject => "reject",
     };
-    let common =
-        pool.endpoints.first().map_or_else(Rule::default, |endpoint| endpoint.rule.clone());
-    let mut circuit_breaker = circuit(&common);
-    circuit_breaker.probe = Given::written(probe(&pool.probe));
-    let codes = pool.capacity_status_codes.iter().map(|code| Scalar(code.to_string()));
-    circuit_breaker.capacity_status_codes = Given::written(list(codes));
+    // What the first endpoint has stands at the model; each that differs repeats its own.
+    let common = pool.endpoints.first();
+    let circuit_breaker =
+        common.map_or_else(Given::default, |common| Given::written(Box::new(circuit(common))));
     ModelSection {
         name: text(&pool.name),
         aliases: texts(&pool.aliases),
         policy: text(policy),
         on_all_open: text(on_all_open),
         timeouts: Given::written(Box::new(timeouts(&pool.timeouts))),
-        circuit_breaker: Given::written(Box::new(circuit_breaker)),
-        endpoints: Given::written(list(
-            pool.endpoints.iter().map(|found| endpoint(found, &common)),
-        )),
+        circuit_breaker,
+        endpoints: Given::written(list(pool.endpoints.iter().map(|found| endpoint(found, common)))),
     }
 }
 
-fn endpoint(endpoint: &Endpoint, common: &Rule) -> EndpointSection {
-    let circuit_breaker = if endpoint.rule == *common {
+fn endpoint(endpoint: &Endpoint, common: Option<&Endpoint>) -> EndpointSection {
+    let is_common = |common: &Endpoint| {
+        endpoint.rule == common.rule
+            && endpoint.codes == common.codes
+            && endpoint.probe == common.probe
+            && endpoint.tenants == common.tenants
+    };
+    let circuit_breaker = if common.is_some_and(is_common) {
         Given::default()
     } else {
-        Given::written(Box::new(circuit(&endpoint.rule)))
+        Given::written(Box::new(circuit(endpoint)))
     };
     let health = endpoint.health.as_ref();
     EndpointSection {
         name: text(&endpoint.name),
         address: text(&format!("{}{}", endpoint.address, endpoint.base_path)),
+        kind: text(endpoint.kind.as_str()),
         upstream_model: optional_text(endpoint.upstream_model.as_ref()),
         weight: number(endpoint.weight),
         api_key: masked(endpoint.api_key.as_ref()),
@@ -229,7 +254,8 @@ fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {
     }
 }
 
-fn circuit(rule: &Rule) -> CircuitSection {
+fn circuit(endpoint: &Endpoint) -> CircuitSection {
+    let Endpoint { rule, codes, probe, tenants, .. } = endpoint;
     let mode = match rule.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -246,6 +272,11 @@ fn circuit(rule: &Rule) -> CircuitSection {
     CircuitSection {
         preset: Given::default(),
         mode: text(mode),
+        scope: text(if tenants.is_some() { "endpoint+tenant" } else { "endpoint" }),
+        tenant: tenants.as_ref().map_or_else(Given::default, |tenants| {
+            let (header, max) = (text(&tenants.header), number(tenants.most));
+            Given::written(TenantSection { header, max })
+        }),
         failure_threshold: number(rule.failure_threshold),
         failure_ratio: number(rule.failure_ratio),
         window: duration(rule.window),
@@ -266,8 +297,12 @@ fn circuit(rule: &Rule) -> CircuitSection {
             share: number(rule.half_open.share),
             deadline: duration(rule.half_open.deadline),
         }),
-        probe: Given::default(),
-        capacity_status_codes: Given::default(),
+        probe: Given::written(self::probe(probe)),
+        fault_status_codes: numbers(&codes.fault),
+        neutral_status_codes: numbers(&codes.neutral),
+        capacity_status_codes: numbers(&codes.capacity),
+        credential_status_codes: numbers(&codes.credential),
+        pause_status_codes: numbers(&codes.pause),
     }
 }
 
@@ -290,13 +325,11 @@ fn slow(slow: &SlowRule) -> SlowSection {
 fn probe(probe: &Probe) -> ProbeSection {
     ProbeSection {
         enabled: number(probe.enabled),
-        route: text(match probe.route {
-            ProbeRoute::Chat => "chat",
-            ProbeRoute::Completions => "completions",
-            ProbeRoute::Embeddings => "embeddings",
-        }),
+        route: text(probe.route.as_str()),
         first_token: duration(probe.first_token),
         max_tokens: number(probe.max_tokens),
         prompt: text(&probe.prompt),
+        cache_usage_max: number_limit(probe.cache_usage_max),
+        metrics_path: text(&probe.metrics_path),
     }
 }

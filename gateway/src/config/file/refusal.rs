@@ -21,11 +21,10 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("server.timeouts", &["first_byte", "write_stall"]),
     ("cluster", &["backend"]),
     ("cluster.quorum", &["of", "max_open_share"]),
-    ("circuit_breaker", &["scope", "canary"]),
-    ("circuit_breaker.probe", &["cache_usage_max"]),
-    ("retry", &["budget", "on"]),
+    ("circuit_breaker", &["canary"]),
+    ("retry", &["budget"]),
     ("models", &["fallback", "failover", "limits", "priority"]),
-    ("models.endpoints", &["kind", "priority", "quota_group"]),
+    ("models.endpoints", &["priority", "quota_group"]),
 ];
 
 /// Turns what the YAML library says about `text` into one line.

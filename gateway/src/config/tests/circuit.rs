@@ -290,19 +290,167 @@ fn a_question_for_health_that_cannot_work_is_refused() {
     );
 }
 
+/// The lists of the one endpoint of the smallest configuration behind `circuit`.
+fn codes_with(circuit: &str) -> StatusCodes {
+    let config = parsed(&format!("circuit_breaker: {circuit}\n{SMALLEST}"));
+    assert_eq!(parsed(&config.effective_yaml()), config, "{circuit}");
+    config.pools[0].endpoints[0].codes.clone()
+}
+
 #[test]
-fn capacity_codes_are_the_models_and_are_statuses() {
-    let model = |more: &str| {
-        format!(
-            "models: [{{name: m, {more} endpoints: [{{name: a, address: \"http://127.0.0.1:1\"}}]}}]"
-        )
+fn a_status_that_a_list_claims_leaves_the_inherited_lists() {
+    assert_eq!(codes_with("{}"), StatusCodes::default());
+    let codes = codes_with("{fault_status_codes: [429, 408], capacity_status_codes: [503]}");
+    assert_eq!((codes.fault, codes.capacity), (vec![429, 408], vec![503]));
+    let codes = codes_with("{fault_status_codes: [429, 403], pause_status_codes: []}");
+    assert_eq!((codes.capacity, codes.credential), (vec![], vec![401]));
+    assert_eq!((codes.fault, codes.pause), (vec![429, 403], vec![]));
+    let text = "circuit_breaker: {capacity_status_codes: [429, 503]}
+models:
+  - name: m
+    circuit_breaker: {neutral_status_codes: [503]}
+    endpoints:
+      - {name: a, address: \"http://a\"}
+      - {name: b, address: \"http://b\", circuit_breaker: {fault_status_codes: [429]}}
+";
+    let config = parsed(text);
+    let class = |index: usize, code| config.pools[0].endpoints[index].codes.class(code);
+    assert_eq!(
+        [429, 503].map(|code| class(0, code)),
+        [StatusClass::Capacity, StatusClass::Neutral]
+    );
+    assert_eq!([429, 503].map(|code| class(1, code)), [StatusClass::Fault, StatusClass::Neutral]);
+    assert_eq!(parsed(&config.effective_yaml()), config);
+}
+
+#[test]
+fn a_list_of_statuses_that_contradicts_itself_or_another_is_refused() {
+    for (head, expected) in [
+        (
+            "{capacity_status_codes: [429, 200]}",
+            "1:48: circuit_breaker.capacity_status_codes[1]: \"200\" is out of range; use 400 to \
+             599",
+        ),
+        (
+            "{fault_status_codes: [429], capacity_status_codes: [429]}",
+            "1:70: circuit_breaker.capacity_status_codes[0]: 429 stands in fault_status_codes \
+             already; keep it in the one list that says what it means",
+        ),
+        (
+            "{neutral_status_codes: [501, 501]}",
+            "1:47: circuit_breaker.neutral_status_codes[1]: 501 stands in neutral_status_codes \
+             already; keep it in the one list that says what it means",
+        ),
+    ] {
+        refused_before(&format!("circuit_breaker: {head}"), expected);
+    }
+    let many = (400..433).map(|code| code.to_string()).collect::<Vec<_>>().join(", ");
+    let said = refusal(&format!("circuit_breaker: {{fault_status_codes: [{many}]}}\n{SMALLEST}"));
+    assert!(said.contains("has more than 32 entries"), "{said}");
+}
+
+#[test]
+fn what_is_asked_again_is_a_list_of_its_own() {
+    let on = |head: &str| {
+        let config = parsed(&format!("{head}\n{SMALLEST}"));
+        assert_eq!(parsed(&config.effective_yaml()), config, "{head}");
+        (config.retry.on.refused, config.retry.on.codes)
     };
-    let parse = |text: &str| crate::config::parse(text, "gw.yaml", &|_| None);
-    let busy = model("circuit_breaker: {capacity_status_codes: [429, 503]},");
-    let config = parse(&busy).unwrap();
-    assert_eq!(config.pools[0].capacity_status_codes, [429, 503]);
-    assert_eq!(parse(&config.effective_yaml()).unwrap().pools, config.pools);
-    assert_eq!(parse(&model("")).unwrap().pools[0].capacity_status_codes, [429]);
-    let odd = parse(&model("circuit_breaker: {capacity_status_codes: [200]},")).unwrap_err();
-    assert!(odd.to_string().contains("capacity_status_codes[0]"), "{odd}");
+    assert_eq!(on(""), (true, vec![502, 503, 529]));
+    assert_eq!(on("retry: {on: []}"), (false, vec![]));
+    assert_eq!(on("retry: {on: [refused, 500]}"), (true, vec![500]));
+    for wrong in ["429", "timeout"] {
+        refused_before(
+            &format!("retry: {{on: [{wrong}]}}"),
+            &format!(
+                "1:14: retry.on[0]: \"{wrong}\" is no failure to retry on; write refused, or a \
+                 status of 500 to 599"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_probe_may_differ_at_each_level_and_must_fit_its_server() {
+    let text = "circuit_breaker: {probe: {max_tokens: 2}}
+models:
+  - name: m
+    circuit_breaker: {probe: {prompt: hi}}
+    endpoints:
+      - {name: a, address: \"http://a\"}
+      - name: b
+        address: \"http://b\"
+        kind: vllm
+        circuit_breaker: {probe: {cache_usage_max: 0.75, metrics_path: /m, enabled: true}}
+      - {name: c, address: \"http://c\", circuit_breaker: {probe: {enabled: false}}}
+";
+    let config = parsed(text);
+    let [a, b, c] = [0, 1, 2].map(|index: usize| config.pools[0].endpoints[index].clone());
+    assert_eq!((a.kind, a.probe.max_tokens, a.probe.prompt.as_str()), (Kind::OpenAi, 2, "hi"));
+    assert_eq!((b.kind, b.probe.cache_usage_max, b.probe.max_tokens), (Kind::Vllm, Some(0.75), 2));
+    assert_eq!((b.probe.metrics_path.as_str(), a.probe.cache_usage_max), ("/m", None));
+    assert_eq!((a.rule.recovery, c.rule.recovery), (staged(true, 60), staged(false, 60)));
+    assert_eq!(parsed(&config.effective_yaml()), config);
+
+    for (keys, said) in [
+        (", circuit_breaker: {probe: {cache_usage_max: 0.75}}", "of kind openai shows no use"),
+        (", kind: vllm, circuit_breaker: {probe: {cache_usage_max: 75}}", "75 is no share"),
+        (", kind: vllm, circuit_breaker: {probe: {cache_usage_max: 0}}", "0 is no share"),
+        (", kind: anthropic, circuit_breaker: {probe: {route: completions}}", "has no such route"),
+        (", circuit_breaker: {probe: {first_token: 90s}}", "1m30s is never reached"),
+        (", circuit_breaker: {probe: {metrics_path: metrics}}", "does not begin with /"),
+        (", kind: tgi", "\"tgi\" is not known; known here: openai, anthropic, azure, vllm, sglang"),
+    ] {
+        let refusal = refusal(&model(keys, ""));
+        assert!(refusal.contains(said), "{keys}: {refusal}");
+    }
+}
+
+#[test]
+fn each_level_says_whose_breaker_it_is() {
+    let text = "circuit_breaker: {scope: endpoint+tenant, tenant: {header: x-tenant-id}}
+models:
+  - name: m
+    circuit_breaker: {tenant: {max: 7}}
+    endpoints:
+      - {name: a, address: \"http://a\"}
+      - {name: b, address: \"http://b\", circuit_breaker: {scope: endpoint}}
+      - {name: c, address: \"http://c\", circuit_breaker: {tenant: {header: x-agent-id}}}
+";
+    let config = parsed(text);
+    let scope = |header: &str| Some(TenantScope { header: header.to_owned(), most: 7 });
+    let found: Vec<_> =
+        config.pools[0].endpoints.iter().map(|endpoint| endpoint.tenants.clone()).collect();
+    assert_eq!(found, [scope("x-tenant-id"), None, scope("x-agent-id")]);
+    assert_eq!(parsed(&config.effective_yaml()), config);
+
+    for (head, said) in [
+        ("{scope: endpoint+tenant}", "tenant.header: is missing; write the header"),
+        ("{scope: tenant}", "is not known; known here: endpoint, endpoint+tenant"),
+        ("{tenant: {header: x-a}}", "tenant: scope: endpoint has no use for it"),
+        ("{scope: endpoint+tenant, tenant: {header: authorization}}", "holds a credential"),
+        ("{scope: endpoint+tenant, tenant: {header: x-a, max: 0}}", "use 1 to 10000"),
+        ("{scope: endpoint+tenant, tenant: {header: x-a, max: 10001}}", "use 1 to 10000"),
+        ("{scope: endpoint+tenant, tenant: {header: X-A}}", "has capital letters"),
+    ] {
+        let refusal = refusal(&format!("circuit_breaker: {head}\n{SMALLEST}"));
+        assert!(refusal.contains(said), "{head}: {refusal}");
+    }
+}
+
+#[test]
+fn what_another_setting_makes_useless_is_refused() {
+    refused_before(
+        "retry: {max_attempts: 1, on: [503]}",
+        "1:30: retry.on: one attempt leaves nothing for it; remove it or raise max_attempts",
+    );
+    let once = parsed(&format!("retry: {{max_attempts: 1}}\n{SMALLEST}"));
+    assert_eq!((once.retry.max_attempts, once.retry.on.codes.len()), (1, 0));
+    assert_eq!(parsed(&once.effective_yaml()), once);
+    refused_before(
+        "circuit_breaker: {slow: {first_token: 40s}}",
+        "1:39: circuit_breaker.slow.first_token: 40s is never seen, timeouts.first_byte ends the \
+         request at 30s; use at most 30s, or set timeouts.first_token",
+    );
+    rule_with("{slow: {first_token: 30s}}");
 }

@@ -1,0 +1,81 @@
+//! The lists of statuses: what a level of the configuration changes about those it inherits.
+//!
+//! A list replaces the inherited list of its name. A status that it claims leaves the inherited lists of
+//! the other classes, so that one line moves a status; two lists of one level that claim it contradict
+//! each other.
+//!
+//! Invariants: in what is returned a status is in one class at most.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use crate::config::StatusCodes;
+use crate::config::error::ConfigError;
+use crate::config::file::{CircuitSection, CodeList, Given};
+use crate::config::scalar::whole;
+use crate::config::section::Section;
+
+/// The statuses that may be classified; a success is one by its content.
+const CODES: RangeInclusive<u16> = 400..=599;
+
+/// Statuses that this level has put into a list, and into which.
+type Claimed = BTreeMap<u16, &'static str>;
+
+/// Puts the lists of `raw` on top of `inherited`.
+///
+/// # Errors
+/// An entry is no such status, stands twice, or stands in the lists of two classes.
+pub(super) fn overlay(
+    section: &Section<'_>,
+    raw: &CircuitSection,
+    inherited: &StatusCodes,
+) -> Result<StatusCodes, ConfigError> {
+    let classes: [(&'static str, &Given<CodeList>, &Vec<u16>); 4] = [
+        ("fault_status_codes", &raw.fault_status_codes, &inherited.fault),
+        ("neutral_status_codes", &raw.neutral_status_codes, &inherited.neutral),
+        ("capacity_status_codes", &raw.capacity_status_codes, &inherited.capacity),
+        ("credential_status_codes", &raw.credential_status_codes, &inherited.credential),
+    ];
+    let mut claimed = Claimed::new();
+    let mut written: [Option<Vec<u16>>; 4] = Default::default();
+    for (list, (key, given, _)) in written.iter_mut().zip(&classes) {
+        *list = read(section, key, given, &mut claimed)?;
+    }
+    let mut lists = written.into_iter().zip(classes).map(|(written, (_, _, inherited))| {
+        let unclaimed = |code: &u16| !claimed.contains_key(code);
+        written.unwrap_or_else(|| inherited.iter().copied().filter(unclaimed).collect())
+    });
+    let mut next = || lists.next().unwrap_or_default();
+    let (fault, neutral, capacity, credential) = (next(), next(), next(), next());
+    let pause = read(section, "pause_status_codes", &raw.pause_status_codes, &mut Claimed::new())?;
+    let pause = pause.unwrap_or_else(|| inherited.pause.clone());
+    Ok(StatusCodes { fault, neutral, capacity, credential, pause })
+}
+
+/// Reads one list; `None` if it is left out.
+fn read(
+    section: &Section<'_>,
+    key: &'static str,
+    given: &Given<CodeList>,
+    claimed: &mut Claimed,
+) -> Result<Option<Vec<u16>>, ConfigError> {
+    if given.get().is_none() {
+        return Ok(None);
+    }
+    let mut codes = Vec::new();
+    for (index, entry) in given.entries().iter().enumerate() {
+        let code = section.entry(key, index, entry, |text| whole(text, CODES))?;
+        if let Some(other) = claimed.insert(code, key) {
+            let problem = format!("{code} stands in {other} already");
+            let cure = "keep it in the one list that says what it means";
+            return Err(section.refuse(
+                &format!("{key}[{index}]"),
+                Some(entry.place),
+                &problem,
+                cure,
+            ));
+        }
+        codes.push(code);
+    }
+    Ok(Some(codes))
+}

@@ -1,0 +1,184 @@
+//! What an answer says about its endpoint: the table of statuses, moved by configuration, and the
+//! second question to the same endpoint.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
+
+#[path = "local/mod.rs"]
+#[allow(dead_code, reason = "each test file uses its own part")]
+mod local;
+#[path = "raw/mod.rs"]
+#[allow(dead_code, reason = "each test file uses its own part")]
+mod raw;
+
+use std::time::Duration;
+
+use breaker::State;
+use gateway::clock;
+
+use local::{Ask, House, Plan, mock, nobody, until};
+use raw::{Act, Raw, answer, chunk, event, failed, good, json, stream_head, whole_stream};
+
+/// Each class of the table with a status that the defaults have in another one.
+const MOVED: &str = "circuit_breaker: { failure_threshold: 20, \
+                     fault_status_codes: [408, 429, 403], neutral_status_codes: [501], \
+                     capacity_status_codes: [503], credential_status_codes: [407] }\n\
+                     retry: { on: [] }";
+
+/// What one failed request leaves behind.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    faults: u32,
+    is_cooling: bool,
+}
+
+fn left(house: &House) -> Left {
+    let is_cooling = !house.endpoint("a").cooling_for(clock::now()).is_zero();
+    Left { faults: house.view("a").streak, is_cooling }
+}
+
+const FAULT: Left = Left { faults: 1, is_cooling: false };
+const NOTHING: Left = Left { faults: 0, is_cooling: false };
+const PAUSE: Left = Left { faults: 0, is_cooling: true };
+
+#[tokio::test]
+async fn every_status_means_what_its_list_says() {
+    for (top, rows) in [
+        (
+            "retry: { on: [] }",
+            vec![
+                (500, 500, FAULT),
+                (501, 501, FAULT),
+                (529, 529, FAULT),
+                (408, 408, NOTHING),
+                (422, 422, NOTHING),
+                (429, 429, PAUSE),
+                (401, 502, PAUSE),
+                (403, 502, PAUSE),
+            ],
+        ),
+        (
+            MOVED,
+            vec![
+                (500, 500, FAULT),
+                (408, 502, FAULT),
+                (429, 429, FAULT),
+                (403, 502, FAULT),
+                (501, 501, NOTHING),
+                (503, 503, PAUSE),
+                (407, 502, PAUSE),
+                (401, 401, NOTHING),
+            ],
+        ),
+    ] {
+        for (status, told, expected) in rows {
+            let raw = Raw::always(vec![Act::Say(failed(status))]).await;
+            let house = Plan::of(&[("a", raw.address)]).top(top).start().await;
+            assert_eq!((status, house.ask().await.status), (status, told));
+            assert_eq!(left(&house), expected, "{status} with {top}");
+            assert_eq!(raw.count(), 1, "{status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_inside_an_answer_means_what_the_list_of_its_status_says() {
+    let plain = |code| json(200, &format!(r#"{{"error":{{"message":"no","code":{code}}}}}"#));
+    let events = |code| format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n");
+    for (code, expected) in [(429, FAULT), (501, NOTHING), (503, PAUSE), (500, FAULT)] {
+        for script in [vec![Act::Say(plain(code))], whole_stream(&[events(code)])] {
+            let raw = Raw::always(script).await;
+            let house = Plan::of(&[("a", raw.address)]).top(MOVED).start().await;
+            house.ask_stream().await;
+            assert_eq!(left(&house), expected, "{code}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_mid_stream_means_what_the_list_of_its_status_says() {
+    let events = |code| format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n");
+    for (code, expected) in [(429, FAULT), (501, NOTHING), (503, PAUSE)] {
+        let parts = [
+            Act::Say(stream_head()),
+            Act::Say(chunk(event("one").as_bytes())),
+            Act::Say(chunk(events(code).as_bytes())),
+            Act::Say(chunk(b"")),
+        ];
+        let raw = Raw::always(parts.to_vec()).await;
+        let house = Plan::of(&[("a", raw.address)]).top(MOVED).start().await;
+        assert!(!house.ask_stream().await.is_clean);
+        until("it is settled", || house.endpoint("a").in_flight() == 0).await;
+        assert_eq!(left(&house), expected, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_at_an_endpoint_is_that_endpoints_alone() {
+    let raw = Raw::always(vec![Act::Say(answer(503, "retry-after: 0\r\n", "{}"))]).await;
+    let other = Raw::always(vec![Act::Say(failed(503))]).await;
+    let own = ", circuit_breaker: { capacity_status_codes: [503] }";
+    let plan = Plan::of(&[]).endpoint("a", raw.address, own).endpoint("b", other.address, "");
+    let house = plan.top("retry: { on: [] }").start().await;
+    assert_eq!(house.ask().await.status, 503);
+    assert_eq!((house.view("a").streak, house.view("b").streak), (0, 1));
+}
+
+#[tokio::test]
+async fn a_failure_that_passes_is_asked_about_once_more_when_no_other_endpoint_is_left() {
+    for (status, asked, served) in [(502, 2, 200), (503, 2, 200), (529, 2, 200), (500, 1, 500)] {
+        let raw = Raw::start(move |number, _| {
+            vec![Act::Say(if number == 0 { failed(status) } else { good("yes") })]
+        })
+        .await;
+        let house = Plan::of(&[("a", raw.address)]).start().await;
+        assert_eq!((house.ask().await.status, raw.count()), (served, asked), "{status}");
+    }
+    let raw = Raw::always(vec![Act::Say(failed(502))]).await;
+    let house = Plan::of(&[("a", raw.address)]).top("retry: { max_attempts: 9 }").start().await;
+    assert_eq!((house.ask().await.status, raw.count()), (502, 2), "never a third time");
+    let house = Plan::of(&[("a", nobody().await)]).start().await;
+    assert_eq!((house.ask().await.status, house.view("a").streak), (502, 1), "refused");
+    let metrics = Ask::get("/metrics").send(house.app.admin_address).await;
+    let attempts = "quorumgate_attempts_total{endpoint=\"demo/a\",outcome=\"fault\"} 2";
+    assert!(metrics.text().contains(attempts), "it was asked twice");
+}
+
+#[tokio::test]
+async fn u31_a_request_that_fails_twice_at_one_endpoint_is_one_fault() {
+    let raw = Raw::always(vec![Act::Say(failed(502))]).await;
+    let plan = Plan::of(&[("a", raw.address)]).pool("on_all_open: reject");
+    let house = plan.top("circuit_breaker: { failure_threshold: 3 }").start().await;
+    for streak in 1..=2 {
+        assert_eq!((house.ask().await.status, house.view("a").streak), (502, streak));
+    }
+    assert_eq!((house.ask().await.status, house.view("a").state), (502, State::Open));
+    assert_eq!((house.ask().await.status, raw.count()), (503, 2 + 2 + 1));
+}
+
+#[tokio::test]
+async fn f14_the_same_endpoint_is_not_asked_again_while_another_is_free_or_its_circuit_is_open() {
+    let raw = Raw::always(vec![Act::Say(failed(503))]).await;
+    let (address, well) = mock("b").await;
+    let house = Plan::of(&[("a", raw.address), ("b", address)]).start().await;
+    while raw.count() == 0 {
+        assert_eq!(house.ask().await.endpoint(), "demo/b");
+    }
+    assert_eq!((raw.count(), house.view("a").streak), (1, 1));
+    assert!(well.counts().completed > 0);
+
+    let raw = Raw::always(vec![Act::Say(failed(503))]).await;
+    let at_once = "circuit_breaker: { failure_threshold: 1 }";
+    let house = Plan::of(&[("a", raw.address)]).top(at_once).start().await;
+    assert_eq!((house.ask().await.status, raw.count()), (503, 1));
+    assert_eq!(house.view("a").state, State::Open);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_asked_for_a_pause_is_not_asked_again_within_it() {
+    let raw = Raw::always(vec![Act::Say(answer(503, "retry-after: 7\r\n", "{}"))]).await;
+    let house = Plan::of(&[("a", raw.address)]).start().await;
+    let reply = Ask::chat().send(house.address()).await;
+    assert_eq!((reply.status, reply.header("retry-after"), raw.count()), (503, "7", 1));
+    let cooling = house.endpoint("a").cooling_for(clock::now());
+    assert!(cooling > Duration::from_secs(5) && cooling <= Duration::from_secs(7), "{cooling:?}");
+}
