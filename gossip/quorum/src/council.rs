@@ -143,8 +143,10 @@ impl Council {
         let gone: Vec<NodeId> = self.voices.keys().filter(|id| !is_known(id)).cloned().collect();
         for id in gone {
             self.silence(&id);
-            self.muted.remove(&id);
         }
+        // Who was recalled and has not been met has no voice, and drops out without one.
+        let electorate = &self.electorate;
+        self.muted.retain(|id| newest.contains_key(id) || electorate.generation(id).is_some());
         self.trust();
     }
 
@@ -258,6 +260,21 @@ impl Council {
             self.silence(id);
         }
         is_forgotten
+    }
+
+    /// The names of all members that count, this node's among them: at most
+    /// [`MEMBERS_MAX`](crate::electorate::MEMBERS_MAX). To be kept over a restart.
+    pub fn roll_call(&self) -> Vec<NodeId> {
+        self.electorate.names().cloned().collect()
+    }
+
+    /// Recalls at `now` who counted before a restart; to be called after [`new`](Self::new), before
+    /// anything is heard. Each is a lost member until it is heard of: nodes that restart within a
+    /// minority go on knowing how large the fleet is. Without it, and without
+    /// [`expected_members`](crate::ElectorateRule::expected_members), nodes that restart together
+    /// and cut off from all others cannot be told from a fleet of their own.
+    pub fn recall(&mut self, now: Duration, names: impl IntoIterator<Item = NodeId>) {
+        self.electorate.recall(now, names);
     }
 
     /// Lets the votes and windows of a member not count on this node, or count again. Returns

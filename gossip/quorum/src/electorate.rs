@@ -4,7 +4,9 @@
 //! until it left in good order, was forgotten by hand, or has been lost for the grace *while a
 //! majority of the electorate was live*. So a minority can never shrink itself into a majority. A
 //! dead member that others still list counts for a node that never met it: else a node that
-//! restarts within a minority would believe that minority to be the fleet.
+//! restarts within a minority would believe that minority to be the fleet. Where nobody lists the
+//! others any more, since all of the minority have restarted, only a roll kept over the restart
+//! ([`Electorate::recall`]) or the number that is expected tells how large the fleet is.
 //!
 //! Invariants: the same lists in any order of their entries give the same electorate; who has left
 //! comes back as a new generation only; who was dropped comes back by being seen alive.
@@ -64,6 +66,17 @@ struct Seat {
     is_suspect: bool,
 }
 
+impl Seat {
+    /// That of a member of which nothing is known yet; generations begin above its own.
+    const FIRST: Self = Self {
+        generation: 0,
+        standing: Standing::Serving,
+        lost_since: None,
+        back_at: Duration::ZERO,
+        is_suspect: false,
+    };
+}
+
 /// How a member stands with the electorate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -76,14 +89,7 @@ pub enum Presence {
 impl Electorate {
     /// An electorate of one: this node.
     pub fn new(me: NodeId, rule: ElectorateRule) -> Self {
-        let seat = Seat {
-            generation: 0,
-            standing: Standing::Serving,
-            lost_since: None,
-            back_at: Duration::ZERO,
-            is_suspect: false,
-        };
-        let seats = BTreeMap::from([(me.clone(), seat)]);
+        let seats = BTreeMap::from([(me.clone(), Seat::FIRST)]);
         Self {
             rule,
             me,
@@ -129,7 +135,8 @@ impl Electorate {
         }
         let lost_since = match (member.is_live, known) {
             (true, _) => None,
-            (false, Some(seat)) if member.generation == seat.generation => {
+            // Who is recalled has been lost in whatever life it is listed.
+            (false, Some(seat)) if [0, member.generation].contains(&seat.generation) => {
                 seat.lost_since.or(Some(now))
             }
             (false, _) => Some(now),
@@ -198,6 +205,24 @@ impl Electorate {
         self.majority_since = self.majority_since.map(|_| now);
         self.minority_since = self.minority_since.map(|_| now);
         self.trusted_from = observing_until;
+    }
+
+    /// Gives each of `names` a seat, as that of a member lost since `now`: who restarts while cut off
+    /// from the others knows by it how many they are. Its first life that is heard of takes the
+    /// seat, and it drops out like any lost member. Names beyond [`MEMBERS_MAX`] are not taken in.
+    pub fn recall(&mut self, now: Duration, names: impl IntoIterator<Item = NodeId>) {
+        for id in names {
+            let is_new = !self.seats.contains_key(&id) && !self.gone.contains_key(&id);
+            if is_new && self.seats.len() < MEMBERS_MAX {
+                let lost = Seat { lost_since: Some(now), ..Seat::FIRST };
+                self.seats.insert(id, lost);
+            }
+        }
+    }
+
+    /// The names of all that count, this node's among them, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &NodeId> {
+        self.seats.keys()
     }
 
     /// Says when this node will have met all that were there when it started.

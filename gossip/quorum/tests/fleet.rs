@@ -34,6 +34,8 @@ mod minority;
 mod node;
 #[path = "fleet/orders.rs"]
 mod orders;
+#[path = "fleet/recall.rs"]
+mod recall;
 #[path = "fleet/recovery.rs"]
 mod recovery;
 #[path = "fleet/schedules.rs"]

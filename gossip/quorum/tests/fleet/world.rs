@@ -311,6 +311,15 @@ impl World {
         self.nodes[index].begin(generation);
     }
 
+    /// Starts a killed node anew, with what it kept of who counted.
+    pub(crate) fn restart_with_roll(&mut self, index: usize) {
+        let roll = self.nodes[index].council.roll_call();
+        self.restart(index);
+        let node = &mut self.nodes[index];
+        let now = node.clock(self.now);
+        node.council.recall(now, roll);
+    }
+
     /// Lets a node leave in good order.
     pub(crate) fn leave(&mut self, index: usize) {
         let leaver = &mut self.nodes[index];
