@@ -27,6 +27,7 @@ fn no_seed_breaks_a_promise() {
         panic!("{}", replay::keep(&Plan::draw(*seed), Manner::default(), violation));
     }
     assert!(report.eventful * 2 > report.seeds, "most seeds should open something");
+    assert!(figures.parted * 100 <= report.seeds, "views differ for seconds too often");
     assert!(figures.seconded > 0 && figures.loans > 0, "the whole rule should be at work");
 }
 

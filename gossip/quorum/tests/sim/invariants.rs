@@ -70,6 +70,11 @@ trait Invariant {
     /// The name of its file.
     fn name(&self) -> &'static str;
 
+    /// Whether something was seen that is allowed and yet to be counted.
+    fn is_blemished(&self) -> bool {
+        false
+    }
+
     /// Judges something that happens, before the ledger knows of it.
     fn happened(&mut self, _world: &World, _happening: &Happening) -> Result<(), String> {
         Ok(())
@@ -128,6 +133,11 @@ impl Invariants {
     /// Asks all for their last word.
     pub(crate) fn end(&mut self, world: &World) -> Result<(), Violation> {
         self.each(world, |invariant| invariant.end(world))
+    }
+
+    /// Whether any saw something that is allowed and yet to be counted.
+    pub(crate) fn are_blemished(&self) -> bool {
+        self.0.iter().any(|invariant| invariant.is_blemished())
     }
 
     fn each(

@@ -84,6 +84,8 @@ pub(crate) struct Figures {
     pub(crate) loans: u64,
     pub(crate) seconded: u64,
     pub(crate) rounds: u64,
+    /// Runs in which views differed in calm for longer than a change is on its way.
+    pub(crate) parted: u64,
     pub(crate) requests: u64,
 }
 
@@ -137,6 +139,7 @@ impl Figures {
         self.loans += other.loans;
         self.seconded += other.seconded;
         self.rounds += other.rounds;
+        self.parted += other.parted;
         self.requests += other.requests;
     }
 }

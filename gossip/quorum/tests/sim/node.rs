@@ -54,6 +54,8 @@ pub(crate) struct Node {
     pub(crate) frozen: Vec<Event>,
     /// Its breakers as last written to disk, and when.
     pub(crate) saved: Option<(Ms, Vec<Snapshot>)>,
+    /// Who counted when the process before ended: written to disk with every change.
+    pub(crate) names: Vec<NodeId>,
     /// The greatest number pushed so far.
     pub(crate) pushed: u64,
 }
@@ -105,6 +107,7 @@ impl Node {
             round_due: 0,
             frozen: Vec::new(),
             saved: None,
+            names: Vec::new(),
             pushed: 0,
         }
     }

@@ -147,7 +147,8 @@ impl What {
         if let Self::Lies { node, .. } = self { Some(node) } else { None }
     }
 
-    /// Whether it troubles the nodes or what is between them, and not only an endpoint.
+    /// Whether it troubles the nodes or what is between them, and not only an endpoint. A node whose
+    /// own network is bad suspects itself and stops leading, so that it troubles them too.
     pub(crate) fn troubles_fleet(self) -> bool {
         match self {
             Self::Parted { .. }
@@ -157,12 +158,11 @@ impl What {
             | Self::Unpushed { .. }
             | Self::Crash { .. }
             | Self::Pause { .. }
+            | Self::BadNode { .. }
             | Self::Lies { .. } => true,
-            Self::Fails { .. }
-            | Self::Slow { .. }
-            | Self::Flaps { .. }
-            | Self::Fragile { .. }
-            | Self::BadNode { .. } => false,
+            Self::Fails { .. } | Self::Slow { .. } | Self::Flaps { .. } | Self::Fragile { .. } => {
+                false
+            }
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn breaker(knobs: &Knobs) -> Rule {
             total: time(SLOW),
             first_token: None,
             min_tokens_per_second: None,
-            dedup: time(1_000),
+            dedup: time(3_000),
             confirmations: 2,
             p95: None,
             relative: None,
@@ -75,11 +75,13 @@ pub(crate) fn breaker(knobs: &Knobs) -> Rule {
     }
 }
 
-/// The council's rule. `expected_members` is set where processes are replaced: one that begins while
-/// the others are cut off knows nothing else of how many they are.
+/// The council's rule. `expected_members` is set where processes are replaced with nothing kept: one
+/// that begins while the others are cut off knows nothing else of how many they are.
 pub(crate) fn council(plan: &Plan) -> CouncilRule {
     let knobs = &plan.knobs;
-    let is_replaced = |fault: &Fault| matches!(fault.what, What::Crash { .. } | What::Lies { .. });
+    let is_replaced = |fault: &Fault| {
+        matches!(fault.what, What::Crash { has_snapshot: false, .. } | What::Lies { .. })
+    };
     let expected_members = if plan.faults.iter().any(is_replaced) { plan.nodes() } else { 0 };
     CouncilRule {
         electorate: ElectorateRule { expected_members, member_grace: time(GRACE) },

@@ -141,6 +141,7 @@ impl World {
         if self.violation.is_none() {
             self.check(|invariants, world| invariants.end(world));
         }
+        self.ledger.tally.parted = u64::from(self.invariants.are_blemished());
         Outcome {
             violation: self.violation,
             figures: self.ledger.tally,

@@ -1,9 +1,13 @@
-//! Views agree within ten seconds after the last heal: from then on no two nodes differ on an
-//! endpoint for longer than a change needs to reach everyone.
+//! Views agree within ten seconds: after the last heal, and after a majority that stood for so short
+//! a time that only some nodes saw it. Differences that last longer than a change needs to reach
+//! everyone are counted besides.
 
 use super::{Invariant, SETTLED};
 use crate::plan::Ms;
 use crate::world::World;
+
+/// No two nodes differ on an endpoint for longer than this.
+const AGREED_WITHIN: Ms = 10_000;
 
 /// A change that is not pushed is on its way for two intervals of gossip at most, and is acted on
 /// within half a second.
@@ -13,11 +17,17 @@ const ON_ITS_WAY: Ms = 2_500;
 pub(super) struct Agreement {
     /// Since when the nodes differ on each endpoint.
     differ_since: Vec<Option<Ms>>,
+    /// Whether they differed for longer than a change is on its way.
+    is_parted: bool,
 }
 
 impl Invariant for Agreement {
     fn name(&self) -> &'static str {
         "agreement"
+    }
+
+    fn is_blemished(&self) -> bool {
+        self.is_parted
     }
 
     fn look(&mut self, world: &World) -> Result<(), String> {
@@ -33,7 +43,8 @@ impl Invariant for Agreement {
                 continue;
             }
             let since = *since.get_or_insert(world.now);
-            if world.now > since + ON_ITS_WAY {
+            self.is_parted |= world.now > since + ON_ITS_WAY;
+            if world.now > since + AGREED_WITHIN {
                 return Err(format!(
                     "{outs} of {} nodes have endpoint {endpoint} out since {since}",
                     world.nodes.len()

@@ -70,6 +70,9 @@ impl World {
     }
 
     fn kill(&mut self, node: usize) {
+        if self.nodes[node].life != Life::Down {
+            self.nodes[node].names = self.nodes[node].seat.council.roll_call();
+        }
         self.nodes[node].life = Life::Down;
         self.nodes[node].frozen.clear();
         self.ledger.bury(node);
@@ -79,7 +82,11 @@ impl World {
         let old = &mut self.nodes[node];
         let (clock, generation) = (old.clock, old.generation + 1);
         let saved = old.saved.take().filter(|_| has_snapshot);
+        let names = std::mem::take(&mut old.names);
         let mut process = Node::new(&self.plan, &self.mould, (node, generation), (clock, self.now));
+        if has_snapshot {
+            process.seat.council.recall(clock.read(self.now), names);
+        }
         if let Some(saved) = saved {
             process.take_up(&self.plan, self.now, saved);
         }
