@@ -147,6 +147,29 @@ async fn the_canaries_of_the_whole_fleet_are_one_at_a_time_and_as_many_as_the_ru
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_probe_the_fleet_begins_with_its_clients_small_requests() {
+    let breaker = "half_open: { successes: 3, share: 1.0 }";
+    let plan = Plan { breaker, probe: "enabled: false", ..Plan::new("3s") };
+    let fleet = Fleet::start(plan).await;
+    fleet.convict(&[0, 1]).await;
+    fleet.b.set(Behaviour::default());
+    until("b is left alone", async || fleet.b.counts().in_flight == 0).await;
+    let before = fleet.b.counts();
+    until("b is back everywhere", async || {
+        let mut all = true;
+        for node in &fleet.nodes {
+            assert_eq!(node.chat().await, StatusCode::OK);
+            all &= is_in(node).await;
+        }
+        all
+    })
+    .await;
+    let after = fleet.b.counts();
+    assert_eq!((after.probes, after.canaries), (before.probes, before.canaries), "none of its own");
+    assert!(after.requests >= before.requests + 3, "the clients' requests were the canaries");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lazy_opening_ends_everywhere_when_its_time_has_passed_and_nobody_probes() {
     let breaker = "recovery: lazy";
     let fleet = Fleet::start(Plan { breaker, ..Plan::new("60s, ttl: 4s") }).await;

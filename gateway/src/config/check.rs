@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::Config;
 use super::error::{ConfigError, did_you_mean};
 use super::file::{File, Given, Scalar};
 use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
-use super::{Config, Pool};
 
 mod circuit;
 mod cluster;
@@ -42,7 +42,7 @@ pub(super) fn check(
     let root = Section::root(&source);
     let server = process::server(&root, &file.server)?;
     let admin = process::admin(&root, &file.admin, server.listen)?;
-    let config = Config {
+    Ok(Config {
         server,
         admin,
         cluster: cluster::cluster(&root, &file.cluster)?,
@@ -51,17 +51,7 @@ pub(super) fn check(
         retry: process::retry(&root, &file.retry)?,
         log: process::log(&root, &file.log)?,
         pools: models::pools(&root, file)?,
-    };
-    // In a fleet the steward's probe is the way back, and this version knows no other.
-    let is_unprobed = |pool: &&Pool| pool.endpoints.iter().any(|one| !one.probe.enabled);
-    let unprobed = config.pools.iter().find(is_unprobed);
-    match unprobed.filter(|_| config.cluster.is_some()) {
-        Some(pool) => {
-            let problem = format!("needs the probe that is switched off for model {}", pool.name);
-            Err(root.refuse("cluster", file.cluster.place(), &problem, "leave probe.enabled true"))
-        }
-        None => Ok(config),
-    }
+    })
 }
 
 /// Reads a duration of at least 1 ms under `key`.

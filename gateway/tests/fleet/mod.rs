@@ -22,6 +22,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) base: &'a str,
     /// More of `circuit_breaker`, as a line of its own.
     pub(crate) breaker: &'a str,
+    /// All of `circuit_breaker.probe`, inside its braces.
+    pub(crate) probe: &'a str,
     /// More of `cluster.quorum`, inside its braces.
     pub(crate) quorum: &'a str,
     /// Whether there is a second model `n`, served by `c`, which is `a` under another name.
@@ -36,6 +38,7 @@ impl<'a> Plan<'a> {
             b_for: &|_, address| address,
             base,
             breaker: "",
+            probe: "first_token: 2s",
             quorum: "",
             has_second_pool: false,
         }
@@ -159,7 +162,7 @@ fn configuration(
     let seeds = seed.map(|seed| seed.to_string()).unwrap_or_default();
     let [a, b] = endpoints;
     let directory = directory.display();
-    let Plan { base, breaker, quorum, .. } = plan;
+    let Plan { base, breaker, probe, quorum, .. } = plan;
     let comma = if quorum.is_empty() { "" } else { ", " };
     let second = if plan.has_second_pool {
         format!("  - name: n\n    endpoints: [ {{ name: c, address: \"http://{a}\" }} ]\n")
@@ -182,7 +185,7 @@ cluster:
 circuit_breaker:
   slow: {{ total: 400ms, first_token: off, dedup: 200ms, confirmations: 2 }}
   open: {{ base: {base}, max: 60s }}
-  probe: {{ first_token: 2s }}
+  probe: {{ {probe} }}
   {breaker}
 models:
   - name: m

@@ -404,13 +404,3 @@ fn a_slow_limit_no_request_can_cross_is_refused() {
          most 10m or raise timeouts.total",
     );
 }
-
-#[test]
-fn a_fleet_without_its_probe_is_refused() {
-    let text = "cluster: { id: c, node_id: n, listen: 127.0.0.1:1, tls: { insecure: true } }
-circuit_breaker: { probe: { enabled: false } }
-models: [ { name: m, endpoints: [ { name: a, address: \"http://127.0.0.1:1\" } ] } ]
-";
-    let error = crate::config::parse(text, "gw.yaml", &|_| None).unwrap_err().to_string();
-    assert!(error.starts_with("gw.yaml:1:10: cluster: needs the probe"), "{error}");
-}
