@@ -52,7 +52,7 @@ impl Council {
     pub(crate) fn ballot_box<'a>(&'a self, now: Duration, dossier: &'a Dossier) -> BallotBox<'a> {
         let electorate = self.denominator(now, dossier);
         let witnesses = self.witnesses(now, dossier);
-        let has_witnesses = has_witnesses(electorate, witnesses);
+        let has_witnesses = has_witnesses(self.electorate.size(), witnesses);
         let closed = dossier.circuit.closed();
         let judge = |weight: Weight, id: &NodeId, vote: &Vote| match weight {
             Weight::Counts if !is_valid(vote.incident, closed) => Weight::IncidentClosed,
@@ -252,7 +252,12 @@ impl Council {
         });
         let closed = dossier.circuit.closed();
         let holders = self.holders(now, dossier);
-        Tally { holders, ..tally(*electorate, closed, *witnesses, ballots) }
+        let mut tally = Tally { holders, ..tally(*electorate, closed, *witnesses, ballots) };
+        // However few observe, the members that could bear witness are as many as there are.
+        if !has_witnesses(self.electorate.size(), tally.first_hand.max(*witnesses)) {
+            tally.counted = tally.first_hand;
+        }
+        tally
     }
 
     /// How many live members have the endpoint out by their own word.
