@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::statement::{Evidence, Window};
+use crate::statement::{Evidence, SLOW_PIECES_MAX, Window};
 
 /// The knobs by which the pooled evidence convicts; the same as the breaker's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,15 @@ impl Conviction {
         } else {
             None
         }
+    }
+
+    /// What a vote rests on as a window that was stated this moment. The ages of slow pieces are
+    /// not carried; they were no closer together than `dedup`.
+    pub(crate) fn window_of(&self, evidence: &Evidence) -> Window {
+        let Evidence { requests, faults_milli, successes, slow_pieces } = *evidence;
+        let pieces = (0..slow_pieces).take(SLOW_PIECES_MAX);
+        let slow = pieces.map(|piece| self.dedup.saturating_mul(piece)).collect();
+        Window { requests, faults_milli, successes, slow, ..Window::default() }
     }
 
     /// Whether this many faults of this many requests are the share that convicts.

@@ -3,7 +3,8 @@
 //! A council is told what its own breakers say ([`Council::state`]) and what the carrier holds
 //! ([`Council::hear`]); [`Council::step`] then returns what follows. After a start or a pause it
 //! only observes for a while (Redis Sentinel's TILT): a process that was stopped wakes with an old
-//! view, and acting on it re-opens what the others have long closed.
+//! view, and acting on it re-opens what the others have long closed. So it does when it meets the
+//! first other after it was alone: one push may bring a single member of a large fleet.
 //!
 //! Invariant: an endpoint of which nothing was said of late costs nothing.
 
@@ -54,6 +55,8 @@ pub struct Council {
     /// Whether this node suspects itself, and when that was last looked at.
     is_suspect: bool,
     suspected_at: Duration,
+    /// From when on this node takes its turns again after it was suspect.
+    cleared_from: Duration,
     pending: Vec<Decision>,
     speech: Speech,
 }
@@ -76,6 +79,7 @@ impl Council {
             muted: BTreeSet::new(),
             is_suspect: false,
             suspected_at: now,
+            cleared_from: now,
             pending: Vec::new(),
             speech: Speech::default(),
             me,
@@ -116,7 +120,12 @@ impl Council {
     /// Takes in the carrier's whole set at `now`; hearing the same set again changes nothing.
     pub fn hear(&mut self, now: Duration, members: &[Member]) {
         self.wake(now);
+        let was_alone = self.electorate.live_count() <= 1;
         self.electorate.observe(now, members);
+        if was_alone && self.electorate.live_count() > 1 {
+            // The first that is met may be one of many: others follow within a few rounds.
+            self.observing_until = self.observing_until.max(now.saturating_add(self.rule.observe));
+        }
         let newest = newest(&self.me, members);
         let mut told = std::mem::take(&mut self.doubted);
         for member in newest.values() {

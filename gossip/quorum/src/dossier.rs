@@ -111,7 +111,7 @@ impl Dossier {
         if word.generation != generation {
             *word = Word { generation, ..Word::default() };
         }
-        let is_new = word.take(now, closed, heard);
+        let is_new = word.take(now, (closed, self.conviction.dedup), heard);
         if is_new && let Statement::Override(_, order) = &heard.statement {
             self.circuit.hear_order(now, Duration::ZERO, order);
         }
@@ -206,7 +206,7 @@ impl Dossier {
 }
 
 impl Word {
-    fn take(&mut self, now: Duration, closed: u64, heard: &Heard) -> bool {
+    fn take(&mut self, now: Duration, (closed, dedup): (u64, Duration), heard: &Heard) -> bool {
         if self.knows(heard) {
             return false;
         }
@@ -223,7 +223,13 @@ impl Word {
                 self.vote = Some(Told::new(now, vote));
             }
             Statement::Step(_, step) => self.step = Some(Told::new(now, step)),
-            Statement::Window(_, window) => self.window = Some(Told::new(now, window)),
+            Statement::Window(_, window) => {
+                let mut told = Told::new(now, window);
+                if let Some(before) = &self.window {
+                    told.date_back(before, dedup);
+                }
+                self.window = Some(told);
+            }
             Statement::Override(..) => {}
         }
         true
@@ -234,13 +240,13 @@ impl Word {
         known.is_some_and(|known| *known >= heard.seq)
     }
 
-    /// Drops what the member no longer states.
+    /// Drops what the member no longer states. A window lapses by itself: who opens first states
+    /// its own no longer, and the others still need it to come to the same verdict.
     pub(crate) fn drop(&mut self, kind: Kind) {
         match kind {
             Kind::Vote => self.vote = None,
             Kind::Step => self.step = None,
-            Kind::Window => self.window = None,
-            Kind::Override => {}
+            Kind::Window | Kind::Override => {}
         }
     }
 
@@ -300,6 +306,21 @@ impl<T: OfIncident> Told<T> {
     /// Whether it is to be taken in now that incidents up to `ceiling` are plausible.
     fn waits(&self, ceiling: u64) -> bool {
         !self.is_taken && (1..=ceiling).contains(&self.what.incident())
+    }
+}
+
+impl Told<Window> {
+    /// Dates each slow piece that was known `before` as it was then: what is told comes late and
+    /// never early, so of two datings the earlier is right. Without this one moment that two members
+    /// told of by different ways would look like two. A member's own pieces are no closer together
+    /// than `dedup`.
+    fn date_back(&mut self, before: &Self, dedup: Duration) {
+        let later = self.at.saturating_sub(before.at);
+        for age in &mut self.what.slow {
+            let known = before.what.slow.iter().map(|known| known.saturating_add(later));
+            let same = known.filter(|known| *known > *age && *known - *age < dedup).max();
+            *age = same.unwrap_or(*age);
+        }
     }
 }
 

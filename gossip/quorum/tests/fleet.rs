@@ -34,6 +34,8 @@ mod minority;
 mod node;
 #[path = "fleet/orders.rs"]
 mod orders;
+#[path = "fleet/races.rs"]
+mod races;
 #[path = "fleet/recall.rs"]
 mod recall;
 #[path = "fleet/recovery.rs"]

@@ -132,19 +132,21 @@ impl Council {
         }
     }
 
-    /// Lets go of an opening that so many live members know of and do not have out that no majority
-    /// can have it, for longer than a member may observe: they have restarted, say, and the votes
-    /// are gone. Else the views would differ for as long as the incident lasts; for the others to
-    /// follow instead would be a flip without a majority.
+    /// Lets go of an opening that no longer has its votes here, while so many live members know of
+    /// it and do not have it out that no majority can have it: a vote was taken back as it was
+    /// counted, or they have restarted. Else the views would differ for as long as the incident
+    /// lasts; for the others to follow instead would be a flip without a majority. Who observes is
+    /// not asked, since a member's word counts from the end of its observing.
     pub(super) fn yield_to_majority(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let patience = self.rule.observe.saturating_add(self.rule.interval.saturating_mul(2));
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return;
         };
         let is_open = dossier.circuit.opening.is_some();
         let size = self.electorate.size();
         let may_hold = size.saturating_sub(self.abstainers(dossier));
-        let is_outvoted = is_open && may_hold < quorum_of(size);
+        let is_outvoted =
+            is_open && may_hold < quorum_of(size) && !self.count(now, endpoint).is_open();
+        let patience = self.rule.interval;
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };

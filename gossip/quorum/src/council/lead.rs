@@ -22,7 +22,7 @@ impl Council {
         };
         let has_slot = opening.slot.is_some();
         // Who leads may not have it out: somebody has to say that it is out at all.
-        let patience = self.rule.interval.saturating_mul(2);
+        let patience = self.rule.interval;
         if circuit.is_unled() && now >= opening.since.saturating_add(patience) {
             let remaining = opening.due.saturating_sub(now);
             circuit.take_step(now, &self.me, Stage::Waiting { remaining });
@@ -205,9 +205,10 @@ impl Council {
         now >= self.observing_until && !self.has_slept(now) && self.electorate.has_quorum()
     }
 
-    /// From when on turns are counted: before, nobody could lead, and all ranks would be past their
-    /// turns at once.
+    /// From when on turns are counted: before, nobody could lead, or another led in this node's
+    /// place, and all ranks would be past their turns at once.
     fn awake(&self) -> Duration {
-        self.observing_until.max(self.electorate.majority_since().unwrap_or_default())
+        let majority_since = self.electorate.majority_since().unwrap_or_default();
+        self.observing_until.max(majority_since).max(self.cleared_from)
     }
 }

@@ -35,6 +35,10 @@ impl Council {
         for (id, voice) in &mut self.voices {
             voice.is_suspect = suspects.contains(id);
         }
+        if self.is_suspect && !me {
+            // Others lead in its place until its card has reached them.
+            self.cleared_from = now.saturating_add(self.rule.interval.saturating_mul(2));
+        }
         self.is_suspect = me;
         self.electorate.suspect(me);
     }

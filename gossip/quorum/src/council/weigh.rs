@@ -54,7 +54,7 @@ impl Council {
         // What opened an incident had its witnesses; their windows are told no more once it stands.
         let had = if dossier.circuit.opening.is_some() { WITNESSES_MIN } else { 0 };
         let witnesses = self.witnesses(now, dossier).max(had);
-        let has_witnesses = has_witnesses(electorate, witnesses);
+        let has_witnesses = has_witnesses(self.electorate.size(), witnesses);
         let closed = dossier.circuit.closed();
         let judge = |weight: Weight, id: &NodeId, vote: &Vote| match weight {
             Weight::Counts if !is_valid(vote.incident, closed) => Weight::IncidentClosed,
@@ -254,7 +254,12 @@ impl Council {
         });
         let closed = dossier.circuit.closed();
         let holders = self.holders(now, dossier);
-        Tally { holders, ..tally(*electorate, closed, *witnesses, ballots) }
+        let mut tally = Tally { holders, ..tally(*electorate, closed, *witnesses, ballots) };
+        // However few observe, the members that could bear witness are as many as there are.
+        if !has_witnesses(self.electorate.size(), tally.first_hand.max(*witnesses)) {
+            tally.counted = tally.first_hand;
+        }
+        tally
     }
 
     /// How many live members have the endpoint out by their own word.

@@ -149,6 +149,34 @@ fn a_suspect_leads_nothing_while_others_can() {
 }
 
 #[test]
+fn who_is_cleared_of_suspicion_does_not_lead_before_the_others_know() {
+    let mut committee = Committee::new(5, (2, 4), &rule());
+    committee.cool_down(seconds(10));
+    let view = |committee: &Committee| {
+        committee.councils[0].endpoint(committee.now, &committee.endpoints[0]).unwrap()
+    };
+    let first = view(&committee).steward.unwrap();
+    let first = (0..5).find(|node| name(*node) == first).unwrap();
+    trip_all(&mut committee, &[first]);
+    committee.run(seconds(1));
+    (0..5).filter(|node| *node != first).for_each(|node| committee.trip(node, 0));
+    while view(&committee).due_in.is_none_or(|due| due > ROUND * 6) {
+        committee.run(ROUND);
+    }
+    assert!(committee.councils[first].is_suspect());
+    committee.opened.retain(|(node, endpoint), _| *node != first || *endpoint == 0);
+    let probes = |committee: &Committee| {
+        let is_probe = |decision: &Decision| matches!(decision, Decision::Probe { .. });
+        committee.decisions.iter().filter(|(_, decision)| is_probe(decision)).count()
+    };
+    committee.run(seconds(2));
+    assert!(!committee.councils[first].is_suspect());
+    assert_eq!(probes(&committee), 0, "its turn is counted from when the others know");
+    committee.run(seconds(1));
+    assert_eq!(probes(&committee), 1);
+}
+
+#[test]
 fn a_true_outage_of_everything_opens_all_of_it() {
     let mut committee = Committee::new(5, (2, 4), &rule());
     trip_all(&mut committee, &[0]);

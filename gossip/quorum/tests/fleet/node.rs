@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) is_shadow: bool,
     /// Since when its breaker has been open on its own traffic.
     pub(crate) opened: Option<Duration>,
+    /// What its breaker says it saw when it opened.
+    pub(crate) evidence: Evidence,
     /// Whether the fleet has the endpoint out, by the decisions that fell here.
     pub(crate) is_out: bool,
     /// When it was last stopped.
@@ -73,6 +75,7 @@ impl Node {
             life: Life::Running,
             is_shadow: false,
             opened: None,
+            evidence: Evidence::default(),
             is_out: false,
             slept_at: Duration::ZERO,
             woke_at: world.now,
@@ -117,7 +120,7 @@ pub(crate) fn turn(world: &mut World, index: usize) {
     let opening = node.opened.map(|since| LocalOpening {
         since: node.origin + since,
         reason: "faults".to_owned(),
-        evidence: Evidence::default(),
+        evidence: node.evidence,
     });
     let window = node.traffic.window(now);
     node.council.state(clock, &key, Local { opening, window, is_shadow: node.is_shadow });
@@ -134,9 +137,10 @@ pub(crate) fn turn(world: &mut World, index: usize) {
     publish(world, index);
 }
 
-/// Notes whether this node's seconded vote stands.
+/// Notes whether this node's seconded vote stands; without evidence nobody has one.
 fn second(world: &mut World, index: usize) {
-    if world.nodes.iter().all(|node| node.traffic.is_empty()) {
+    let is_bare = |node: &Node| node.traffic.is_empty() && node.evidence == Evidence::default();
+    if world.nodes.iter().all(is_bare) {
         return;
     }
     let id = &world.nodes[index].id;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorum::view::Weight;
-use quorum::{Basis, Denominator};
+use quorum::{Basis, Denominator, Evidence};
 
 use super::traffic::Met;
 use super::world::{World, rule};
@@ -79,6 +79,43 @@ fn two_witnesses_convince_those_who_saw_nothing() {
     }
     world.until(seconds(2), "all out", |world| world.agreed() == Some(true));
     assert_eq!(world.view(8).witnesses, 2);
+}
+
+/// Opens the breakers of `nodes` on five faults each.
+fn trip(world: &mut World, nodes: &[usize]) {
+    for index in nodes {
+        let evidence = Evidence { requests: 5, faults_milli: 5_000, ..Evidence::default() };
+        world.nodes[*index].evidence = evidence;
+        world.trip(*index);
+    }
+}
+
+#[test]
+fn who_is_idle_seconds_by_what_the_voters_saw_for_as_long_as_they_vote() {
+    for seed in 0..4 {
+        let mut world = World::new(seed, 6);
+        world.is_sick = true;
+        trip(&mut world, &[0, 1, 2]);
+        world.until(seconds(2), "all out", |world| world.agreed() == Some(true));
+        let mut late = World::new(seed, 6);
+        late.is_sick = true;
+        late.partition(&[&[0], &[1], &[2], &[3, 4, 5]]);
+        trip(&mut late, &[0, 1, 2]);
+        late.run(seconds(45));
+        late.heal();
+        late.until(seconds(8), "all out, long after", |world| world.agreed() == Some(true));
+    }
+}
+
+#[test]
+fn what_one_voter_saw_convinces_nobody() {
+    let mut world = World::new(7, 6);
+    trip(&mut world, &[0]);
+    world.run(seconds(30));
+    assert_eq!(world.ledger.openings(), []);
+    let weights: Vec<Weight> = world.view(5).votes.into_iter().map(|vote| vote.weight).collect();
+    assert_eq!(weights.iter().filter(|weight| **weight == Weight::Counts).count(), 1);
+    assert!(weights.contains(&Weight::NoWitness), "{weights:?}");
 }
 
 #[test]

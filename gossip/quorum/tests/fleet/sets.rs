@@ -12,24 +12,24 @@ use quorum::{
 use super::chance::Chance;
 use super::world::{conviction, recovery, rule};
 
-const START: Duration = Duration::from_secs(1_000);
+pub(crate) const START: Duration = Duration::from_secs(1_000);
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-fn key() -> EndpointKey {
+pub(crate) fn key() -> EndpointKey {
     EndpointKey::new("llama/gpu-a")
 }
 
-fn council() -> Council {
+pub(crate) fn council() -> Council {
     let mut council = Council::new(NodeId::new("gw-0"), rule(), START);
     let (pool, recovery) = (PoolKey::new("llama"), recovery());
     council.enrol(key(), Enrolment { pool, recovery, conviction: conviction() });
     council
 }
 
-fn member(index: u64, generation: u64, heard: Vec<Heard>) -> Member {
+pub(crate) fn member(index: u64, generation: u64, heard: Vec<Heard>) -> Member {
     let card = Card {
         version: String::new(),
         config_hash: String::new(),
@@ -352,7 +352,7 @@ fn statements_about_endpoints_that_are_not_enrolled_are_not_taken_in() {
     assert_eq!(council.count(START, &EndpointKey::new("llama/other")).counted, 0);
 }
 
-fn open(opening: &LocalOpening) -> Local {
+pub(crate) fn open(opening: &LocalOpening) -> Local {
     Local { opening: Some(opening.clone()), ..Local::default() }
 }
 

@@ -1,0 +1,212 @@
+//! Claims about what crosses on its way: votes taken back as they are counted, and who comes late.
+
+use std::time::Duration;
+
+use quorum::view::{EndpointView, Weight};
+use quorum::{
+    Basis, Council, Decision, Denominator, Enrolment, Evidence, Heard, Local, LocalOpening, Member,
+    NodeId, PoolKey, Stage, Statement, Step, Vote, VoteState, Window,
+};
+
+use super::sets::{START, council, key, member, open};
+use super::world::{conviction, recovery, rule};
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// One council, and what four others say to it.
+struct Ear {
+    council: Council,
+    now: Duration,
+    pulse: u64,
+    said: Vec<Vec<Statement>>,
+    decisions: Vec<Decision>,
+}
+
+impl Ear {
+    /// A council that has met four others and is past its observing.
+    fn new(council: Council) -> Self {
+        let said = vec![Vec::new(); 4];
+        let mut ear = Self { council, now: START, pulse: 0, said, decisions: Vec::new() };
+        ear.run(seconds(5));
+        ear
+    }
+
+    /// Lets time pass; everybody raises its pulse with every word.
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += Duration::from_millis(100);
+            self.pulse += 1;
+            let heard = |said: &Vec<Statement>| -> Vec<Heard> {
+                let seq = self.pulse;
+                said.iter().map(|statement| Heard { seq, statement: statement.clone() }).collect()
+            };
+            let members: Vec<Member> = (1..)
+                .zip(&self.said)
+                .map(|(index, said)| Member { pulse: self.pulse, ..member(index, 1, heard(said)) })
+                .collect();
+            self.council.hear(self.now, &members);
+            self.decisions.extend(self.council.step(self.now));
+            self.council.statements(self.now);
+        }
+    }
+
+    fn view(&self) -> EndpointView {
+        self.council.endpoint(self.now, &key()).unwrap()
+    }
+
+    /// How this node's own vote stands.
+    fn mine(&self) -> Option<(Basis, VoteState, Weight)> {
+        let mine = self.view().votes.into_iter().find(|vote| vote.voter.as_str() == "gw-0")?;
+        Some((mine.vote.basis, mine.vote.state, mine.weight))
+    }
+
+    /// Lets this node's own breaker open.
+    fn trip(&mut self) {
+        let (reason, evidence) = ("faults".to_owned(), Evidence::default());
+        let opening = LocalOpening { since: self.now, reason, evidence };
+        self.council.state(self.now, &key(), open(&opening));
+    }
+}
+
+fn window(requests: u32, faults: u32) -> Statement {
+    let faults_milli = faults * 1_000;
+    Statement::Window(key(), Window { requests, faults_milli, ..Window::default() })
+}
+
+fn slow(age: Duration) -> Statement {
+    Statement::Window(key(), Window { requests: 1, slow: vec![age], ..Window::default() })
+}
+
+fn vote(state: VoteState, faults: u32) -> Statement {
+    let reason = "faults".to_owned();
+    let evidence =
+        Evidence { requests: faults, faults_milli: faults * 1_000, ..Evidence::default() };
+    let (basis, age) = (Basis::FirstHand, seconds(1));
+    Statement::Vote(key(), Vote { incident: 1, basis, state, reason, evidence, age })
+}
+
+fn step(is_held: bool) -> Statement {
+    let stage = Stage::Waiting { remaining: seconds(60) };
+    let (steward, age) = (NodeId::new("gw-1"), seconds(1));
+    let step = Step { incident: 1, failures: 0, level: 0, stage, steward, age, is_held };
+    Statement::Step(key(), step)
+}
+
+#[test]
+fn a_seconded_vote_stands_while_anybody_has_the_endpoint_out() {
+    let mut ear = Ear::new(council());
+    ear.said[0] = vec![window(3, 3)];
+    ear.said[1] = vec![window(3, 3)];
+    ear.run(seconds(1));
+    let stands = Some((Basis::Seconded, VoteState::Stands, Weight::Counts));
+    assert_eq!(ear.mine(), stands);
+    // Who has opened gathers nothing more.
+    ear.said[0] = vec![step(true)];
+    ear.said[1] = Vec::new();
+    ear.run(seconds(20));
+    assert_eq!(ear.view().windows, []);
+    let mine = ear.mine().map(|(basis, state, _)| (basis, state));
+    assert_eq!(mine, Some((Basis::Seconded, VoteState::Stands)));
+    ear.said[0] = vec![step(false)];
+    ear.run(seconds(1));
+    assert_eq!(ear.mine().map(|(_, state, _)| state), Some(VoteState::Withdrawn));
+}
+
+#[test]
+fn a_window_that_is_no_longer_stated_stands_until_it_lapses() {
+    let mut ear = Ear::new(council());
+    ear.said[0] = vec![window(3, 3)];
+    ear.run(seconds(1));
+    ear.said[0] = Vec::new();
+    ear.run(seconds(3));
+    assert_eq!(ear.view().windows.len(), 1);
+    ear.run(seconds(1));
+    assert_eq!(ear.view().windows, []);
+}
+
+#[test]
+fn a_slow_piece_told_again_is_as_old_as_when_it_was_first_told() {
+    let mut ear = Ear::new(council());
+    ear.said[0] = vec![slow(seconds(1))];
+    ear.run(Duration::from_millis(100));
+    // For two seconds what is told is on its way, and looks younger than it is.
+    for _ in 0..30 {
+        ear.said[0] = vec![slow(seconds(1))];
+        ear.run(Duration::from_millis(100));
+    }
+    assert_eq!(ear.view().windows[0].1.slow, [seconds(4)]);
+    ear.said[0] = vec![slow(Duration::ZERO)];
+    ear.run(seconds(2));
+    assert!(ear.view().windows[0].1.slow[0] < seconds(2), "that is another");
+}
+
+#[test]
+fn who_has_it_out_alone_after_a_vote_was_taken_back_lets_go() {
+    let mut ear = Ear::new(council());
+    ear.trip();
+    ear.said[0] = vec![vote(VoteState::Stands, 5)];
+    ear.said[1] = vec![vote(VoteState::Stands, 5)];
+    ear.run(seconds(1));
+    assert!(ear.view().is_open);
+    for said in &mut ear.said {
+        said.push(step(false));
+    }
+    ear.run(seconds(10));
+    assert!(ear.view().is_open, "the votes stand, and the others will count them too");
+    ear.said[1] = vec![vote(VoteState::Withdrawn, 5), step(false)];
+    ear.run(Duration::from_millis(900));
+    assert!(ear.view().is_open);
+    ear.run(Duration::from_millis(300));
+    assert!(!ear.view().is_open);
+    let closed = |decision: &&Decision| matches!(decision, Decision::Closed { .. });
+    assert_eq!(ear.decisions.iter().filter(closed).count(), 1);
+    let step = ear.view().step.unwrap();
+    assert_ne!(step.stage, Stage::Closed, "what the others do stands");
+}
+
+#[test]
+fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
+    let mut rule = rule();
+    rule.of = Denominator::Observers;
+    let mut council = Council::new(NodeId::new("gw-0"), rule, START);
+    let (pool, recovery) = (PoolKey::new("llama"), recovery());
+    council.enrol(key(), Enrolment { pool, recovery, conviction: conviction() });
+    let mut ear = Ear::new(council);
+    ear.said = vec![vec![window(0, 0)]; 4];
+    ear.said[0] = vec![vote(VoteState::Stands, 5)];
+    for _ in 0..50 {
+        let window = Window { requests: 1, ..Window::default() };
+        ear.council.state(ear.now, &key(), Local { window, ..Local::default() });
+        ear.run(Duration::from_millis(100));
+    }
+    let view = ear.view();
+    assert_eq!((view.electorate, view.witnesses), (2, 1));
+    assert_eq!(ear.mine(), Some((Basis::Seconded, VoteState::Stands, Weight::NoWitness)));
+    assert!(!view.is_open);
+    assert_eq!((view.tally.counted, view.tally.seconded), (1, 1));
+}
+
+#[test]
+fn who_was_alone_observes_anew_when_it_meets_the_first_other() {
+    let mut ear = Ear::new(council());
+    let others = std::mem::take(&mut ear.said);
+    let mut lonely = Ear { council: council(), now: START, ..ear };
+    lonely.trip();
+    lonely.run(seconds(20));
+    assert!(lonely.council.observing_until() < lonely.now);
+    lonely.said = vec![vec![vote(VoteState::Stands, 5)]];
+    lonely.run(Duration::from_millis(200));
+    assert!(lonely.council.observing_until() > lonely.now + seconds(2));
+    lonely.run(seconds(2));
+    assert!(!lonely.view().is_open, "two of two, as far as it knows");
+    lonely.said.extend(others);
+    lonely.run(seconds(10));
+    assert!(!lonely.view().is_open, "two of six");
+    lonely.said[1] = vec![vote(VoteState::Stands, 5)];
+    lonely.said[2] = vec![vote(VoteState::Stands, 5)];
+    lonely.run(seconds(5));
+    assert!(lonely.view().is_open);
+}
