@@ -14,7 +14,7 @@
 )]
 
 mod carrier;
-#[path = "../fleet/chance.rs"]
+#[path = "../../../gossip/quorum/tests/fleet/chance.rs"]
 mod chance;
 mod claims;
 mod glue;
