@@ -18,7 +18,7 @@ use quorum::{
 };
 use tokio::sync::{Notify, watch};
 
-pub use self::deputy::{Deputy, Round};
+pub use self::deputy::{Deputy, Mark, Round, Try};
 use crate::clock;
 use crate::config;
 use crate::fleet::Fleet;
@@ -71,7 +71,7 @@ impl Seat {
         parts: Parts,
     ) -> Self {
         let fleet = Arc::clone(&parts.fleet);
-        let deputy = Deputy::new(me.clone(), rule_of(cluster), fleet, clock::now());
+        let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         Self {
             me,
             generation,
@@ -268,7 +268,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn rule_of(cluster: Option<&config::Cluster>) -> CouncilRule {
+/// The council's rule as the configuration's section says it; without one, that of a node alone.
+pub fn council_rule(cluster: Option<&config::Cluster>) -> CouncilRule {
     let alone = config::QuorumConfig {
         expected_members: 0,
         member_grace: Duration::from_secs(60),

@@ -9,6 +9,8 @@
 //!   not vote anew by what it held before.
 //! - A breaker's lock may be taken under the council's, never the other way round.
 
+mod tries;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -20,6 +22,8 @@ use quorum::{
     Member, NodeId, PoolKey, ProbeResult, Said,
 };
 
+pub(in crate::cluster) use self::tries::PROBE_PAUSE;
+pub use self::tries::{Mark, Try};
 use super::lock;
 use crate::fleet::{Endpoint, Fleet, Pool};
 

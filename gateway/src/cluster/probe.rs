@@ -1,8 +1,7 @@
 //! The synthetic probe: one tiny request that an endpoint must answer in time.
 //!
 //! For an endpoint that the fleet took out, the steward alone sends it. An endpoint that only this
-//! node took out is probed by this node, when its cool-down is over and no small request has tried
-//! it, so that half-open ends without traffic too.
+//! node took out is probed by this node. When a probe is due, the deputy says.
 
 mod ask;
 mod cache;
@@ -10,20 +9,15 @@ mod cache;
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Errand, Outcome, Rung};
+use breaker::Outcome;
 use quorum::{EndpointKey, ProbeResult};
 
-use self::ask::{Mark, Verdict, ask};
+use self::ask::{Verdict, ask};
 use self::cache::Reading;
-use super::Seat;
+use super::deputy::PROBE_PAUSE;
+use super::{Mark, Seat, Try};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
-
-/// The pause before an endpoint that awaits a probe gets one, and between two that say nothing.
-const PROBE_PAUSE: Duration = Duration::from_secs(1);
-
-/// The pause between two canaries of the gateway's own, where no client asks with a small request.
-const CANARY_PAUSE: Duration = Duration::from_millis(500);
 
 /// An endpoint whose probe is refused may refuse the probe alone, its model's name or its length, and
 /// would stay half-open for ever: after this many in a row that say nothing, canaries decide.
@@ -41,28 +35,16 @@ pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
     });
 }
 
-/// Probes the endpoints that this node is to try: those that await a probe of its own, and those on the
-/// canary rung, its own or the fleet's, that no small request has tried for a while.
+/// Sends what this node is to try by itself.
 pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
-    for (pool, endpoint) in seat.parts.fleet.endpoints() {
-        let (mark, pause, tries) = match endpoint.rung() {
-            Some(Rung::Probe) => (Mark::Probe, PROBE_PAUSE, INCONCLUSIVE_MAX),
-            // Where nobody asks with a small request there is no use in waiting for one.
-            Some(Rung::Canary) if !pool.has_small(now) => (Mark::Canary, CANARY_PAUSE, 1),
-            Some(Rung::Canary) => (Mark::Canary, endpoint.config.rule.open.base, 1),
-            Some(Rung::Ramp) | None => continue,
+    for Try { pool, admission, mark } in seat.deputy.tries(now) {
+        let tries = match mark {
+            Mark::Probe => INCONCLUSIVE_MAX,
+            Mark::Canary => 1,
         };
-        let view = endpoint.view(now);
-        let is_due = !view.held
-            && view.half_open_in_flight == 0
-            && view.half_open_idle.is_some_and(|idle| idle >= pause);
-        if !is_due || !endpoint.config.probe.enabled {
-            continue;
-        }
-        let Ok(admission) = endpoint.admit(now, Errand::Probe) else { continue };
-        let (seat, pool, endpoint) = (Arc::clone(seat), Arc::clone(pool), Arc::clone(endpoint));
+        let seat = Arc::clone(seat);
         tokio::spawn(async move {
-            let outcome = seat.try_out(&pool, &endpoint, (mark, tries)).await;
+            let outcome = seat.try_out(&pool, admission.endpoint(), (mark, tries)).await;
             admission.settle(clock::now(), outcome);
         });
     }

@@ -14,6 +14,7 @@ use quorum::ProbeResult;
 use serde_json::json;
 
 use super::cache::{self, Reading};
+use crate::cluster::Mark;
 use crate::config::{Kind, ProbeRoute, StatusClass};
 use crate::fleet::{Endpoint, Pool};
 use crate::proxy::sse::{self, Meaning, Plain, Reader};
@@ -21,15 +22,6 @@ use crate::upstream::{self, PROBE_HEADER, Upstream};
 
 /// What is read of a probe's answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
-
-/// On what rung of the ladder the question is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// The first question after a cool-down.
-    Probe,
-    /// In place of a client's small request, where no client asks.
-    Canary,
-}
 
 impl Mark {
     /// The value of the header by which the endpoint's logs can tell it from clients' requests.

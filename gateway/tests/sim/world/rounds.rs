@@ -1,10 +1,10 @@
 //! A node's round: what it hears, decides and states, and what the ledger learns of it.
 
-use quorum::{Heard, Stage, Statement, VoteState};
+use gateway::cluster::Round;
+use quorum::{Decision, Heard, Stage, Statement, VoteState};
 
 use super::World;
 use super::events::Event;
-use crate::glue::Effect;
 use crate::invariants::Happening;
 use crate::ledger::{Trial, TrialKind};
 use crate::plan::Ms;
@@ -31,14 +31,14 @@ impl World {
         let clock = process.clock.read(self.now);
         let local = process.clock.ms(self.now);
         let members = process.carrier.tell(local, &mut self.chance);
-        let effects = process.seat.round(clock, members);
-        for effect in effects {
-            self.follow(node, effect);
+        let Round { decisions, said, .. } = process.seat.round(clock, members);
+        for decision in decisions {
+            self.follow(node, decision);
         }
-        let process = &mut self.nodes[node];
-        if let Some(said) = process.seat.statements(clock) {
+        if let Some(said) = said {
+            let process = &mut self.nodes[node];
             let news = said.stated.iter().filter(|one| one.fresh).map(|one| one.seq).max();
-            let is_suspect = process.seat.council.is_suspect();
+            let is_suspect = process.seat.deputy.council().is_suspect();
             process.carrier.state(said, is_suspect);
             self.forge(node);
             self.learn(node);
@@ -48,43 +48,60 @@ impl World {
                 self.push(node, pushed);
             }
         }
+        for due in self.nodes[node].seat.deputy.tries(clock) {
+            self.try_out(node, due);
+        }
         self.nodes[node].round_due = 0;
         self.wake(node, TICK);
+        self.heed_change(node);
     }
 
-    fn follow(&mut self, node: usize, effect: Effect) {
-        match effect {
-            Effect::Opened { endpoint, incident, counted, electorate } => {
+    /// A breaker that has changed wakes its node.
+    pub(super) fn heed_change(&mut self, node: usize) {
+        if self.nodes[node].seat.take_change() {
+            self.wake(node, 1);
+        }
+    }
+
+    /// Does what a decision asks for outside of the node, and writes it down.
+    fn follow(&mut self, node: usize, decision: Decision) {
+        let index = |key| self.nodes[node].seat.index(key).expect("it is configured");
+        match decision {
+            Decision::Opened { endpoint, opening, tally, electorate } => {
+                let (endpoint, incident) = (index(&endpoint), opening.incident);
+                let counted = tally.counted;
                 self.ledger.tally.openings += 1;
                 self.note(&Happening::Opened { node, endpoint, incident, counted, electorate });
                 self.ledger.of_mut(node, endpoint).is_out = true;
             }
-            Effect::Closed { endpoint, incident, was_open } => {
-                self.ledger.tally.closings += u64::from(was_open);
-                // The step may have moved on within the round; the number is the decision's own.
-                let step = self.step_of(node, endpoint).filter(|(known, _, _)| *known == incident);
-                let failures = step.map_or(0, |(_, failures, _)| failures);
-                let is_by_step = step.is_some_and(|(_, _, is_closed)| is_closed);
-                self.note(&Happening::Closed {
-                    node,
-                    endpoint,
-                    incident,
-                    failures,
-                    is_by_step,
-                    was_open,
-                });
-                let truth = self.ledger.of_mut(node, endpoint);
-                truth.is_out = false;
-                if is_by_step {
-                    truth.closed = truth.closed.max((incident, failures));
-                }
+            Decision::Closed { endpoint, incident, was_open } => {
+                self.close(node, index(&endpoint), (incident, was_open));
             }
-            Effect::Lead { endpoint, fence } => self.lead(node, endpoint, fence),
-            Effect::Try { endpoint } => self.try_out(node, endpoint),
-            Effect::Slot { endpoint, is_here } => {
-                self.ledger.tally.loans += u64::from(is_here);
-                self.note(&Happening::Slot { node, endpoint, is_here });
+            Decision::Probe { endpoint, fence } => self.lead(node, index(&endpoint), fence),
+            Decision::Lend { endpoint, .. } => {
+                let endpoint = index(&endpoint);
+                self.ledger.tally.loans += 1;
+                self.note(&Happening::Slot { node, endpoint, is_here: true });
             }
+            Decision::Recall { endpoint } => {
+                let endpoint = index(&endpoint);
+                self.note(&Happening::Slot { node, endpoint, is_here: false });
+            }
+            Decision::Forced { .. } => {}
+        }
+    }
+
+    fn close(&mut self, node: usize, endpoint: usize, (incident, was_open): (u64, bool)) {
+        self.ledger.tally.closings += u64::from(was_open);
+        // The step may have moved on within the round; the number is the decision's own.
+        let step = self.step_of(node, endpoint).filter(|(known, _, _)| *known == incident);
+        let failures = step.map_or(0, |(_, failures, _)| failures);
+        let is_by_step = step.is_some_and(|(_, _, is_closed)| is_closed);
+        self.note(&Happening::Closed { node, endpoint, incident, failures, is_by_step, was_open });
+        let truth = self.ledger.of_mut(node, endpoint);
+        truth.is_out = false;
+        if is_by_step {
+            truth.closed = truth.closed.max((incident, failures));
         }
     }
 
@@ -92,7 +109,8 @@ impl World {
     pub(crate) fn step_of(&self, node: usize, endpoint: usize) -> Option<(u64, u32, bool)> {
         let process = &self.nodes[node];
         let clock = process.clock.read(self.now);
-        let view = process.seat.council.endpoint(clock, &process.seat.endpoints[endpoint].key)?;
+        let view =
+            process.seat.deputy.council().endpoint(clock, &process.seat.endpoints[endpoint].key)?;
         view.step.map(|step| (step.incident, step.failures, step.stage == Stage::Closed))
     }
 

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use breaker::Permit;
+use gateway::fleet::Admission;
 
 use crate::carrier::{Parcel, Push};
 use crate::plan::Ms;
@@ -38,7 +38,7 @@ pub(crate) enum Event {
 /// A request on its way.
 pub(crate) struct Attempt {
     pub(crate) endpoint: usize,
-    pub(crate) permit: Permit,
+    pub(crate) admission: Admission,
     pub(crate) reply: Reply,
     /// Whether it is a canary of the fleet's slot.
     pub(crate) is_canary: bool,

@@ -1,6 +1,8 @@
 //! Clients, endpoints and probes: what is sent, and what comes back.
 
-use breaker::{Errand, Outcome, Permit, Rung, Terms};
+use breaker::{Cause, Outcome, SlowKind};
+use gateway::cluster::Try;
+use gateway::fleet::{Asker, Chosen, Tried};
 use quorum::ProbeResult;
 
 use super::World;
@@ -10,6 +12,9 @@ use crate::ledger::{Bad, TrialKind};
 use crate::plan::{Ms, What};
 use crate::rules;
 use crate::sabotage::Sabotage;
+
+/// What changes no breaker is seen when deadlines are next looked at.
+const SOON: Ms = 100;
 
 /// A request that the gateway sees as slow is over after this.
 const SLOW_TAKES: Ms = rules::SLOW + 700;
@@ -22,27 +27,24 @@ impl World {
         let pool = self.chance.below(self.plan.pools.len() as u64) as usize;
         let is_small = self.chance.happens(self.plan.small);
         let prompt_tokens = if is_small { 50 } else { 2_000 };
-        let choice = self.plan.endpoints_of(pool);
-        let (start, count) = (self.chance.below(choice.len() as u64) as usize, choice.len());
-        let now = self.nodes[node].clock.read(self.now);
-        if is_small {
-            for endpoint in choice.clone() {
-                self.nodes[node].seat.endpoints[endpoint].note_small(now);
-            }
+        let process = &self.nodes[node];
+        let asker = Asker { prompt_tokens, header: &|_| None };
+        let now = process.clock.read(self.now);
+        let chosen = process.seat.pools[pool].choose(now, asker, &Tried::default());
+        if let Ok(Chosen { admission, is_degraded }) = chosen {
+            let endpoint = self.plan.endpoints_of(pool).start + admission.endpoint().index;
+            let is_canary = !is_degraded && self.nodes[node].seat.is_canarying(endpoint);
+            let reply = self.dispatch(node, endpoint, is_canary);
+            let attempt = Attempt { endpoint, admission, reply, is_canary };
+            let (takes, event) = match reply {
+                Reply::Good => (20 + self.chance.below(200), Event::Answer(attempt)),
+                Reply::Fault => (5 + self.chance.below(50), Event::Answer(attempt)),
+                Reply::Slow => (rules::SLOW, Event::Crosses(attempt)),
+            };
+            let generation = self.nodes[node].generation;
+            self.queue.put(self.now + takes, (node, generation), event);
         }
-        let errand = Errand::Request { prompt_tokens };
-        for turn in 0..count {
-            let endpoint = choice.start + (start + turn) % count;
-            if let Some(permit) = self.admit(node, endpoint, errand) {
-                return self.dispatch(node, endpoint, permit);
-            }
-        }
-        let endpoint = choice.start + start;
-        if self.plan.knobs.passes_through
-            && let Some(permit) = self.admit(node, endpoint, Errand::PassThrough)
-        {
-            self.dispatch(node, endpoint, permit);
-        }
+        self.heed_change(node);
     }
 
     /// Draws when the node's next client comes.
@@ -54,30 +56,15 @@ impl World {
         }
     }
 
-    fn admit(&mut self, node: usize, endpoint: usize, errand: Errand) -> Option<Permit> {
-        let now = self.nodes[node].clock.read(self.now);
-        self.nodes[node].seat.endpoints[endpoint].admit(now, errand).ok()
-    }
-
-    fn dispatch(&mut self, node: usize, endpoint: usize, permit: Permit) {
-        let seen = &self.nodes[node].seat.endpoints[endpoint];
-        let is_canary = seen.lent.is_some()
-            && permit.terms() == Terms::HalfOpen
-            && seen.breaker.rung() == Some(Rung::Canary);
+    /// A request goes out. Returns what the endpoint makes of it.
+    fn dispatch(&mut self, node: usize, endpoint: usize, is_canary: bool) -> Reply {
         let reply = self.reply(node, endpoint);
         self.load[endpoint] += 1;
         if is_canary {
             self.ledger.of_mut(node, endpoint).canaries += 1;
             self.note(&Happening::Canary { node, endpoint });
         }
-        let attempt = Attempt { endpoint, permit, reply, is_canary };
-        let generation = self.nodes[node].generation;
-        let (takes, event) = match reply {
-            Reply::Good => (20 + self.chance.below(200), Event::Answer(attempt)),
-            Reply::Fault => (5 + self.chance.below(50), Event::Answer(attempt)),
-            Reply::Slow => (rules::SLOW, Event::Crosses(attempt)),
-        };
-        self.queue.put(self.now + takes, (node, generation), event);
+        reply
     }
 
     /// What the endpoint makes of a request that arrives.
@@ -122,8 +109,9 @@ impl World {
         let now = self.nodes[node].clock.read(self.now);
         let endpoint = attempt.endpoint;
         self.suffer(node, endpoint, true);
-        self.nodes[node].seat.endpoints[endpoint].slow(now, &mut attempt.permit);
-        self.wake(node, 1);
+        attempt.admission.slow(now, SlowKind::Total);
+        self.wake(node, SOON);
+        self.heed_change(node);
         let generation = self.nodes[node].generation;
         let at = self.now + SLOW_TAKES - rules::SLOW;
         self.queue.put(at, (node, generation), Event::Answer(attempt));
@@ -132,10 +120,10 @@ impl World {
     /// The endpoint has answered a request.
     pub(super) fn answer(&mut self, node: usize, attempt: Attempt) {
         let now = self.nodes[node].clock.read(self.now);
-        let Attempt { endpoint, permit, reply, is_canary } = attempt;
+        let Attempt { endpoint, admission, reply, is_canary } = attempt;
         let outcome = match reply {
             Reply::Good | Reply::Slow => Outcome::Success,
-            Reply::Fault => Outcome::Fault { weight: 1.0, cause: breaker::Cause::Status(500) },
+            Reply::Fault => Outcome::Fault { weight: 1.0, cause: Cause::Status(500) },
         };
         match reply {
             Reply::Good => self.ledger.of_mut(node, endpoint).good_at = Some(self.now),
@@ -145,22 +133,22 @@ impl World {
         if is_canary {
             let truth = self.ledger.of_mut(node, endpoint);
             truth.canaries = truth.canaries.saturating_sub(1);
-            let seen = &self.nodes[node].seat.endpoints[endpoint];
-            if let Some((fence, _)) = seen.lent {
+            if let Some(fence) = self.nodes[node].seat.slot(endpoint) {
                 let is_good = reply == Reply::Good;
                 let kind = if is_good { TrialKind::CanaryPassed } else { TrialKind::CanaryFailed };
                 self.tried(node, endpoint, (fence.incident, fence.failures), kind);
             }
         }
-        self.nodes[node].seat.endpoints[endpoint].settle(now, permit, outcome);
+        admission.settle(now, outcome);
         if is_canary || reply != Reply::Good {
-            self.wake(node, 1);
+            self.wake(node, SOON);
         }
+        self.heed_change(node);
     }
 
     fn suffer(&mut self, node: usize, endpoint: usize, is_slow: bool) {
         self.ledger.of_mut(node, endpoint).bad_at = Some(self.now);
-        let is_gathered = self.nodes[node].seat.endpoints[endpoint].opened.is_none();
+        let is_gathered = self.nodes[node].seat.endpoints[endpoint].local_opening().is_none();
         self.ledger.bads.push(Bad { at: self.now, node, endpoint, is_slow, is_gathered });
     }
 
@@ -217,14 +205,23 @@ impl World {
             fence = (incident, failures);
         }
         let now = self.nodes[node].clock.read(self.now);
-        self.nodes[node].seat.probed(now, endpoint, fence, result);
+        let key = &self.mould.keys[endpoint];
+        self.nodes[node].seat.deputy.probed(now, key, fence, result);
         self.wake(node, 1);
     }
 
-    /// The node sends a probe of its own, on its breaker's ladder.
-    pub(super) fn try_out(&mut self, node: usize, endpoint: usize) {
-        if let Some(permit) = self.admit(node, endpoint, Errand::Probe) {
-            self.dispatch(node, endpoint, permit);
-        }
+    /// The node sends a request of its own. What is not there in time has failed.
+    pub(super) fn try_out(&mut self, node: usize, due: Try) {
+        let Try { admission, .. } = due;
+        let endpoint = self.nodes[node].seat.index(&admission.endpoint().key);
+        let endpoint = endpoint.expect("it is configured");
+        let is_canary = self.nodes[node].seat.is_canarying(endpoint);
+        let (reply, takes) = match self.dispatch(node, endpoint, is_canary) {
+            Reply::Slow => (Reply::Fault, rules::PROBE_TIMEOUT),
+            reply @ (Reply::Good | Reply::Fault) => (reply, 20 + self.chance.below(300)),
+        };
+        let attempt = Attempt { endpoint, admission, reply, is_canary };
+        let generation = self.nodes[node].generation;
+        self.queue.put(self.now + takes, (node, generation), Event::Answer(attempt));
     }
 }

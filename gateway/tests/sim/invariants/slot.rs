@@ -27,9 +27,8 @@ impl Invariant for Slot {
             return Ok(());
         }
         let nodes = || 0..world.nodes.len();
-        let holders: Vec<usize> = nodes()
-            .filter(|other| world.nodes[*other].seat.endpoints[endpoint].lent.is_some())
-            .collect();
+        let holders: Vec<usize> =
+            nodes().filter(|other| world.nodes[*other].seat.slot(endpoint).is_some()).collect();
         let canaries: u32 = nodes().map(|other| world.ledger.of(other, endpoint).canaries).sum();
         if holders.len() <= 1 && canaries <= CANARIES_MAX {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, to see that the invariants catch them.
 //!
-//! Each is a mistake that the rule's authors could have made, made in the simulation's own glue or
-//! carrier, so that production code holds none of it.
+//! Each is a mistake that the authors could have made, made around the gateway's own code: in the
+//! simulation's seat, carrier, configuration or probes, so that production code holds none of it.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum Sabotage {
     StaleClosing,
     /// A lost member is taken for one that left in good order.
     LostShrinks,
-    /// Slow evidence of several members at once counts several times.
+    /// Slow evidence of one moment counts several times.
     NoDedup,
     /// One member's vote is handed on as another's as well.
     TwoBallots,

@@ -17,9 +17,9 @@ impl Invariant for Recovery {
         let mut left = Vec::new();
         for (index, node) in world.nodes.iter().enumerate() {
             for (endpoint, seen) in node.seat.endpoints.iter().enumerate() {
-                let is_out = node.seat.council.is_open(&seen.key);
-                let (held, rung) = (seen.breaker.is_held(), seen.breaker.rung());
-                if is_out || held || seen.opened.is_some() || rung.is_some() {
+                let is_out = node.seat.deputy.council().is_open(&seen.key);
+                let (held, rung) = (seen.is_held(), seen.rung());
+                if is_out || held || seen.local_opening().is_some() || rung.is_some() {
                     let step = world.step_of(index, endpoint);
                     left.push(format!(
                         "gw-{index} endpoint {endpoint}: out {is_out}, held {held}, {rung:?}, \

@@ -1,4 +1,4 @@
-//! The whole fleet on virtual time, from one seed: real breakers, real councils, any fault.
+//! The whole fleet on virtual time, from one seed: the gateway's own deputies and endpoints, any fault.
 //!
 //! `SEEDS=from..to` chooses the seeds of the long run; without it, ten thousand. A seed that breaks
 //! a promise is printed with its plan, made smaller, and left in `replays`; what is kept there runs
@@ -14,10 +14,9 @@
 )]
 
 mod carrier;
-#[path = "../fleet/chance.rs"]
+#[path = "../../../gossip/quorum/tests/fleet/chance.rs"]
 mod chance;
 mod claims;
-mod glue;
 mod invariants;
 mod ledger;
 mod node;
@@ -27,5 +26,6 @@ mod replay;
 mod rules;
 mod runner;
 mod sabotage;
+mod seat;
 mod shrink;
 mod world;

@@ -172,10 +172,11 @@ impl Carrier {
         has_news
     }
 
-    /// The whole set, if there is something to tell at `now`: news, or a second has passed.
-    pub(crate) fn tell(&mut self, now: Ms, chance: &mut Chance) -> Option<&[Member]> {
+    /// The whole set, drawn up anew at `now` if there is something to tell: news, or a second has
+    /// passed.
+    pub(crate) fn tell(&mut self, now: Ms, chance: &mut Chance) -> &[Member] {
         if !self.is_stale && now < self.told_at + 900 {
-            return None;
+            return &self.members;
         }
         self.is_stale = false;
         self.told_at = now;
@@ -193,7 +194,7 @@ impl Carrier {
         if self.sabotage == Some(Sabotage::TwoBallots) {
             double_ballots(&mut self.members);
         }
-        Some(&self.members)
+        &self.members
     }
 
     /// What this node has of a member's words.

@@ -71,7 +71,8 @@ impl World {
 
     fn kill(&mut self, node: usize) {
         if self.nodes[node].life != Life::Down {
-            self.nodes[node].names = self.nodes[node].seat.council.roll_call();
+            let names = self.nodes[node].seat.deputy.council().roll_call();
+            self.nodes[node].names = names;
         }
         self.nodes[node].life = Life::Down;
         self.nodes[node].frozen.clear();
@@ -83,12 +84,12 @@ impl World {
         let (clock, generation) = (old.clock, old.generation + 1);
         let saved = old.saved.take().filter(|_| has_snapshot);
         let names = std::mem::take(&mut old.names);
-        let mut process = Node::new(&self.plan, &self.mould, (node, generation), (clock, self.now));
+        let mut process = Node::new(&self.mould, (node, generation), (clock, self.now));
         if has_snapshot {
-            process.seat.council.recall(clock.read(self.now), names);
+            process.seat.deputy.council().recall(clock.read(self.now), names);
         }
         if let Some(saved) = saved {
-            process.take_up(&self.plan, self.now, saved);
+            process.take_up(self.now, saved);
         }
         self.nodes[node] = process;
         self.begin(node);

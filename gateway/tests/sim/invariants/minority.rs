@@ -67,7 +67,7 @@ fn has_own_vote(world: &World, node: usize, endpoint: usize) -> bool {
     let process = &world.nodes[node];
     let seen = &process.seat.endpoints[endpoint];
     let clock = process.clock.read(world.now);
-    let view = process.seat.council.endpoint(clock, &seen.key);
+    let view = process.seat.deputy.council().endpoint(clock, &seen.key);
     let mine = view.iter().flat_map(|view| &view.votes).find(|vote| vote.voter == process.id());
     mine.is_some_and(|vote| vote.vote.state == VoteState::Stands)
 }

@@ -1,4 +1,4 @@
-//! The knobs of the simulated fleet: production's rule with its times shortened.
+//! The knobs of the simulated fleet: production's configuration with its times shortened.
 //!
 //! A run must be short to be repeated a million times, so cool-downs, windows and the grace are a
 //! few times shorter than the defaults; gossip's interval and what is measured in it are not.
@@ -6,18 +6,19 @@
 use std::time::Duration;
 
 use breaker::{HalfOpenRule, Mode, OpenRule, Rule, SlowRule};
-use quorum::{
-    Conviction, CouncilRule, Denominator, ElectorateRule, Enrolment, PoolKey, Recovery, Way,
-};
+use gateway::cluster::council_rule;
+use gateway::config::{self, Config, OnAllOpen};
+use quorum::{CouncilRule, Denominator};
 
 use crate::plan::{Fault, Knobs, Ms, Plan, What};
+use crate::sabotage::Sabotage;
 
 /// Gossip's interval.
 pub(crate) const INTERVAL: Ms = 1_000;
 /// A vote whose voter is silent for this long lapses.
 pub(crate) const VOTE_TTL: Ms = 10_000;
 /// How long a node observes after a start or a pause.
-pub(crate) const OBSERVE: Ms = 3_000;
+const OBSERVE: Ms = 3_000;
 /// How long a lost member goes on counting.
 pub(crate) const GRACE: Ms = 14_000;
 /// How far back evidence counts. Clocks begin at multiples of it, since the breaker's buckets are
@@ -28,18 +29,51 @@ pub(crate) const SLOW: Ms = 1_500;
 /// How long a probe may take.
 pub(crate) const PROBE_TIMEOUT: Ms = 1_000;
 /// The longest cool-down.
-pub(crate) const COOL_DOWN_MAX: Ms = 4_000;
+const COOL_DOWN_MAX: Ms = 4_000;
 /// The first cool-down.
-pub(crate) const COOL_DOWN: Ms = 1_500;
+const COOL_DOWN: Ms = 1_500;
 /// How long a lazy opening lasts.
-pub(crate) const LAZY: Ms = 5_000;
-/// The longest a holder of the canary slot may be idle.
-pub(crate) const TURN: Ms = 2_500;
+const LAZY: Ms = 5_000;
 /// The longest ramp.
 const RAMP: Ms = 1_500;
+/// The longest that an opening stands without its steward.
+const OPEN_MAX: Ms = 120_000;
+
+/// What all is made of; the plan's knobs are turned on what was read.
+const BASE: &str = "cluster: {id: sim, node_id: gw, listen: '127.0.0.1:1', tls: {insecure: true}}
+models: [{name: pool, endpoints: [{name: e, address: 'http://127.0.0.1:1'}]}]
+";
+
+thread_local! {
+    static READ: Config = config::parse(BASE, "base", &|_| None).expect("the base is accepted");
+}
+
+/// The pools of a plan, as the configuration of a node has them.
+pub(crate) fn pools(plan: &Plan, sabotage: Option<Sabotage>) -> Vec<config::Pool> {
+    let (base, rule) = (READ.with(|read| read.pools[0].clone()), breaker(&plan.knobs, sabotage));
+    let is_passing = plan.knobs.passes_through;
+    let mut pools = Vec::with_capacity(plan.pools.len());
+    for number in 0..plan.pools.len() {
+        let endpoints = plan.endpoints_of(number).map(|endpoint| {
+            let mut made = base.endpoints[0].clone();
+            made.name = format!("e{endpoint}");
+            made.rule = rule.clone();
+            made.probe.enabled = plan.knobs.has_probe;
+            made.probe.first_token = time(PROBE_TIMEOUT);
+            made
+        });
+        pools.push(config::Pool {
+            name: format!("pool-{number}"),
+            endpoints: endpoints.collect(),
+            on_all_open: if is_passing { OnAllOpen::PassThrough } else { OnAllOpen::Reject },
+            ..base.clone()
+        });
+    }
+    pools
+}
 
 /// The breaker's rule.
-pub(crate) fn breaker(knobs: &Knobs) -> Rule {
+fn breaker(knobs: &Knobs, sabotage: Option<Sabotage>) -> Rule {
     let recovery = match knobs.canaries {
         0 => breaker::Recovery::Lazy { ttl: time(LAZY) },
         _ => breaker::Recovery::Staged { probe: knobs.has_probe, ramp: time(RAMP) },
@@ -54,7 +88,7 @@ pub(crate) fn breaker(knobs: &Knobs) -> Rule {
             total: time(SLOW),
             first_token: None,
             min_tokens_per_second: None,
-            dedup: time(3_000),
+            dedup: time(if sabotage == Some(Sabotage::NoDedup) { 0 } else { 3_000 }),
             confirmations: 2,
             p95: None,
             relative: None,
@@ -82,46 +116,18 @@ pub(crate) fn council(plan: &Plan) -> CouncilRule {
     let is_replaced = |fault: &Fault| {
         matches!(fault.what, What::Crash { has_snapshot: false, .. } | What::Lies { .. })
     };
-    let expected_members = if plan.faults.iter().any(is_replaced) { plan.nodes() } else { 0 };
-    CouncilRule {
-        electorate: ElectorateRule { expected_members, member_grace: time(GRACE) },
+    let mut cluster = READ.with(|read| read.cluster.clone()).expect("the base has a cluster");
+    cluster.gossip_interval = time(INTERVAL);
+    cluster.quorum = config::QuorumConfig {
+        expected_members: if plan.faults.iter().any(is_replaced) { plan.nodes() } else { 0 },
+        member_grace: time(GRACE),
+        max_open: time(OPEN_MAX),
+        observe: time(OBSERVE),
         of: if knobs.of_observers { Denominator::Observers } else { Denominator::Members },
         max_open_share_milli: knobs.share,
-        interval: time(INTERVAL),
-        observe: time(OBSERVE),
-        vote_ttl: time(VOTE_TTL),
-        renew_every: time(2 * INTERVAL),
-        max_open: time(120_000),
-    }
-}
-
-/// What the council is told of an endpoint: the same numbers as the breaker's.
-pub(crate) fn enrolment(knobs: &Knobs, pool: usize) -> Enrolment {
-    let rule = breaker(knobs);
-    let way = match rule.recovery {
-        breaker::Recovery::Lazy { ttl } => Way::Lazy { ttl },
-        breaker::Recovery::Staged { probe, ramp: _ } => {
-            Way::Ladder { probe, canaries: rule.half_open.successes, turn: time(TURN) }
-        }
+        ..cluster.quorum
     };
-    Enrolment {
-        pool: PoolKey::new(&format!("pool-{pool}")),
-        recovery: Recovery {
-            base: rule.open.base,
-            max: rule.open.max,
-            reset_after: rule.open.reset_after,
-            probe_timeout: time(PROBE_TIMEOUT),
-            way,
-        },
-        conviction: Conviction {
-            failure_threshold: rule.failure_threshold,
-            failure_ratio_milli: (rule.failure_ratio * 1_000.0) as u32,
-            min_requests: rule.min_requests,
-            window: rule.window,
-            dedup: rule.slow.dedup,
-            confirmations: rule.slow.confirmations,
-        },
-    }
+    council_rule(Some(&cluster))
 }
 
 /// Milliseconds as a duration.

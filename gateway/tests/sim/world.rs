@@ -1,4 +1,4 @@
-//! A whole fleet on virtual time: real breakers, real councils, and a network that misbehaves.
+//! A whole fleet on virtual time: real deputies over real endpoints, and a network that misbehaves.
 //!
 //! Everything follows from the plan. The world knows no wall clock at all, each node has a monotonic
 //! clock of its own that began anywhere and goes a little too fast or too slow, and one queue orders
@@ -90,6 +90,8 @@ pub(crate) struct World {
 impl World {
     /// The world at the start of a plan.
     pub(crate) fn new(plan: &Plan, manner: Manner) -> Self {
+        // Breakers and choices draw from the thread's chance.
+        fastrand::seed(plan.seed);
         let count = plan.nodes();
         let names: Rc<[NodeId]> = (0..count).map(|n| NodeId::new(&format!("gw-{n}"))).collect();
         let keys: Rc<[EndpointKey]> = (0..plan.endpoints())
@@ -102,7 +104,13 @@ impl World {
             calm_since: Some(0),
             chance: Chance::new(plan.seed),
             queue: Queue::default(),
-            mould: Mould { names, keys, sabotage: manner.sabotage },
+            mould: Mould {
+                names,
+                keys,
+                pools: rules::pools(plan, manner.sabotage),
+                rule: rules::council(plan),
+                sabotage: manner.sabotage,
+            },
             manner,
             active: Vec::new(),
             cut: vec![0; count],
@@ -119,7 +127,7 @@ impl World {
             let origin = rules::WINDOW * world.chance.below(100_000) + manner.origin;
             let drift = world.chance.below(21) as i64 - 10;
             let clock = Clock { origin, drift };
-            let node = Node::new(plan, &world.mould, (index, 1), (clock, 0));
+            let node = Node::new(&world.mould, (index, 1), (clock, 0));
             world.nodes.push(node);
             world.begin(index);
         }
@@ -229,10 +237,10 @@ impl World {
         self.nodes.iter().all(|node| {
             node.life == Life::Running
                 && node.seat.endpoints.iter().all(|endpoint| {
-                    let rung = endpoint.breaker.rung();
-                    let is_in = endpoint.opened.is_none() && !endpoint.breaker.is_held();
+                    let rung = endpoint.rung();
+                    let is_in = endpoint.local_opening().is_none() && !endpoint.is_held();
                     let on_ladder = rung.is_some() && rung != Some(breaker::Rung::Ramp);
-                    is_in && !on_ladder && !node.seat.council.is_open(&endpoint.key)
+                    is_in && !on_ladder && !node.seat.deputy.council().is_open(&endpoint.key)
                 })
         })
     }

@@ -3,14 +3,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use breaker::{Breaker, Snapshot};
-use quorum::{Council, EndpointKey, NodeId};
+use breaker::Snapshot;
+use gateway::config;
+use quorum::{CouncilRule, EndpointKey, NodeId};
 
 use crate::carrier::Carrier;
-use crate::glue::Seat;
-use crate::plan::{Ms, Plan};
+use crate::plan::Ms;
 use crate::rules;
 use crate::sabotage::Sabotage;
+use crate::seat::Seat;
 use crate::world::events::Event;
 
 /// Whether a node's process is there.
@@ -36,6 +37,8 @@ pub(crate) struct Clock {
 pub(crate) struct Mould {
     pub(crate) names: Rc<[NodeId]>,
     pub(crate) keys: Rc<[EndpointKey]>,
+    pub(crate) pools: Vec<config::Pool>,
+    pub(crate) rule: CouncilRule,
     pub(crate) sabotage: Option<Sabotage>,
 }
 
@@ -79,27 +82,13 @@ impl Clock {
 impl Node {
     /// Node `index` in its `generation`, begun at `now`.
     pub(crate) fn new(
-        plan: &Plan,
         mould: &Mould,
         (index, generation): (usize, u64),
         (clock, now): (Clock, Ms),
     ) -> Self {
-        let council_rule = rules::council(plan);
-        let mut council = Council::new(mould.names[index].clone(), council_rule, clock.read(now));
-        let mut endpoints = Vec::with_capacity(mould.keys.len());
-        for (endpoint, key) in mould.keys.iter().enumerate() {
-            let mut enrolment = rules::enrolment(&plan.knobs, plan.pool_of(endpoint));
-            if mould.sabotage == Some(Sabotage::NoDedup) {
-                enrolment.conviction.dedup = Duration::ZERO;
-            }
-            council.enrol(key.clone(), enrolment);
-            let seed = plan.seed ^ (index as u64) << 32 ^ (endpoint as u64) << 48;
-            endpoints.push((key.clone(), Breaker::new(rules::breaker(&plan.knobs), seed)));
-        }
-        let ladder = (plan.knobs.canaries, plan.knobs.has_probe);
         Self {
             id: mould.names[index].clone(),
-            seat: Seat::new(council, endpoints, ladder, mould.sabotage),
+            seat: Seat::new(mould, index, clock.read(now)),
             carrier: Carrier::new((index, generation), &mould.names, mould.sabotage),
             clock,
             life: Life::Running,
@@ -121,17 +110,17 @@ impl Node {
     pub(crate) fn save(&mut self, now: Ms) {
         let clock = self.clock.read(now);
         let snapshots = self.seat.endpoints.iter();
-        let snapshots = snapshots.map(|endpoint| endpoint.breaker.snapshot(clock)).collect();
+        let snapshots = snapshots.map(|endpoint| endpoint.snapshot(clock)).collect();
         self.saved = Some((now, snapshots));
     }
 
     /// Takes up what the process before had written to disk.
-    pub(crate) fn take_up(&mut self, plan: &Plan, now: Ms, saved: (Ms, Vec<Snapshot>)) {
+    pub(crate) fn take_up(&mut self, now: Ms, saved: (Ms, Vec<Snapshot>)) {
         let clock = self.clock.read(now);
         let (saved_at, snapshots) = saved;
-        for (endpoint, mut snapshot) in self.seat.endpoints.iter_mut().zip(snapshots) {
+        for (endpoint, mut snapshot) in self.seat.endpoints.iter().zip(snapshots) {
             snapshot.away = rules::time(now - saved_at);
-            endpoint.restore(clock, plan.seed ^ now, rules::breaker(&plan.knobs), &snapshot);
+            endpoint.restore(clock, &snapshot);
         }
     }
 }
