@@ -22,13 +22,16 @@ struct Ear {
     pulse: u64,
     said: Vec<Vec<Statement>>,
     decisions: Vec<Decision>,
+    /// What the council itself says.
+    stated: Vec<Statement>,
 }
 
 impl Ear {
     /// A council that has met four others and is past its observing.
     fn new(council: Council) -> Self {
         let said = vec![Vec::new(); 4];
-        let mut ear = Self { council, now: START, pulse: 0, said, decisions: Vec::new() };
+        let (decisions, stated) = (Vec::new(), Vec::new());
+        let mut ear = Self { council, now: START, pulse: 0, said, decisions, stated };
         ear.run(seconds(5));
         ear
     }
@@ -49,7 +52,9 @@ impl Ear {
                 .collect();
             self.council.hear(self.now, &members);
             self.decisions.extend(self.council.step(self.now));
-            self.council.statements(self.now);
+            if let Some(said) = self.council.statements(self.now) {
+                self.stated = said.stated.into_iter().map(|stated| stated.statement).collect();
+            }
         }
     }
 
@@ -167,14 +172,65 @@ fn who_has_it_out_alone_after_a_vote_was_taken_back_lets_go() {
     assert_ne!(step.stage, Stage::Closed, "what the others do stands");
 }
 
-#[test]
-fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
+/// An ear in a fleet in which only those with traffic are asked.
+fn observer() -> Ear {
     let mut rule = rule();
     rule.of = Denominator::Observers;
     let mut council = Council::new(NodeId::new("gw-0"), rule, START);
     let (pool, recovery) = (PoolKey::new("llama"), recovery());
     council.enrol(key(), Enrolment { pool, recovery, conviction: conviction() });
-    let mut ear = Ear::new(council);
+    Ear::new(council)
+}
+
+#[test]
+fn of_observers_who_sees_little_joins_what_most_members_have_out() {
+    let mut ear = observer();
+    ear.said = vec![vec![step(true)]; 2];
+    ear.said.extend(vec![vec![window(9, 0)]; 2]);
+    ear.run(seconds(5));
+    assert!(!ear.view().is_open, "two of five");
+    ear.said[2] = vec![step(true)];
+    ear.run(seconds(1));
+    assert!(ear.view().is_open);
+    assert_eq!(ear.view().tally.counted, 0);
+}
+
+#[test]
+fn an_observer_that_opens_as_it_sees_nothing_more_says_so() {
+    let mut ear = observer();
+    ear.said = vec![vec![window(0, 0)]; 4];
+    ear.said[0] = vec![vote(VoteState::Stands, 0)];
+    ear.said[2] = vec![window(2, 0)];
+    let see = |ear: &mut Ear, requests: u32| {
+        let window = Window { requests, ..Window::default() };
+        ear.council.state(ear.now, &key(), Local { window, ..Local::default() });
+    };
+    ear.run(Duration::from_millis(100));
+    see(&mut ear, 1);
+    ear.said[1] = vec![vote(VoteState::Stands, 0)];
+    ear.run(seconds(5));
+    assert!(!ear.view().is_open, "two of four with traffic");
+    see(&mut ear, 0);
+    ear.run(seconds(1));
+    assert!(ear.view().is_open, "two of three");
+    let says_so = |ear: &Ear| {
+        ear.stated.iter().any(|statement| match statement {
+            Statement::Window(_, window) => window.requests == 0,
+            Statement::Vote(..) | Statement::Step(..) | Statement::Override(..) => false,
+        })
+    };
+    ear.run(seconds(1));
+    assert!(says_so(&ear), "{:?}", ear.stated);
+    for said in &mut ear.said {
+        said.push(step(true));
+    }
+    ear.run(seconds(1));
+    assert!(!says_so(&ear), "all have it out");
+}
+
+#[test]
+fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
+    let mut ear = observer();
     ear.said = vec![vec![window(0, 0)]; 4];
     ear.said[0] = vec![vote(VoteState::Stands, 5)];
     for _ in 0..50 {
