@@ -10,8 +10,8 @@ mod cache;
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Errand, Outcome, Rung};
-use quorum::{EndpointKey, ProbeResult};
+use breaker::{Errand, Mode, Outcome, Rung};
+use quorum::{EndpointKey, Forced, ProbeResult};
 
 use self::ask::{Mark, Verdict, ask};
 use self::cache::Reading;
@@ -56,7 +56,10 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
         let is_due = !view.held
             && view.half_open_in_flight == 0
             && view.half_open_idle.is_some_and(|idle| idle >= pause);
-        if !is_due || !endpoint.config.probe.enabled {
+        // An order of an operator settles what a probe would ask, and a shadow changes nothing.
+        let is_asked_for =
+            endpoint.forced() == Forced::Auto && endpoint.config.rule.mode == Mode::Enforce;
+        if !is_due || !is_asked_for || !endpoint.config.probe.enabled {
             continue;
         }
         let Ok(admission) = endpoint.admit(now, Errand::Probe) else { continue };
@@ -69,29 +72,25 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
 }
 
 impl Seat {
-    /// Probes until a probe says something, at most `tries` times. The last of several that said nothing
-    /// leads on: the endpoint answers, and the next rung tries it with real requests.
+    /// Sends one probe. The last of `tries` in a row that said nothing leads on: the endpoint answers,
+    /// and the next rung tries it with real requests. Each has a permit of its own, so that however
+    /// long a probe may take none is lost under way.
     async fn try_out(
         &self,
         pool: &Pool,
         endpoint: &Endpoint,
         (mark, tries): (Mark, u32),
     ) -> Outcome {
-        let (probe, rule) = (&endpoint.config.probe, &endpoint.config.rule);
-        let longest = (probe.first_token + PROBE_PAUSE) * tries;
-        // They share one permit, which must not be lost under way.
-        let tries = if longest < rule.half_open.deadline { tries } else { 1 };
-        for left in (0..tries).rev() {
-            let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
-            self.count_probe(&endpoint.key, &verdict);
-            match verdict.result {
-                ProbeResult::Passed => return Outcome::Success,
-                ProbeResult::Failed => return Outcome::Fault { weight: 1.0, cause: verdict.cause },
-                ProbeResult::Inconclusive if left > 0 => tokio::time::sleep(PROBE_PAUSE).await,
-                ProbeResult::Inconclusive => {}
+        let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
+        self.count_probe(&endpoint.key, &verdict);
+        match verdict.result {
+            ProbeResult::Passed => Outcome::Success,
+            ProbeResult::Failed => Outcome::Fault { weight: 1.0, cause: verdict.cause },
+            ProbeResult::Inconclusive if tries > 1 && endpoint.count_inconclusive() >= tries => {
+                Outcome::Success
             }
+            ProbeResult::Inconclusive => Outcome::Neutral,
         }
-        if tries > 1 { Outcome::Success } else { Outcome::Neutral }
     }
 
     /// Counts a probe, whoever asked for it, and says when the page of metrics is of no use.
