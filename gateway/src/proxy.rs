@@ -138,7 +138,10 @@ impl Gate {
         line.model.clone_from(&pool.name);
         let deadline = started + pool.timeouts.total;
         let caller = (&id, &head.headers);
-        let own = client_timeout(&head.headers).map(|limit| started + limit);
+        // The client may have taken its time to say what it wants, and waits from then on. A limit
+        // beyond the pool's own, be it beyond the reach of any clock, changes nothing.
+        let limit = client_timeout(&head.headers);
+        let own = limit.and_then(|limit| clock::instant().checked_add(limit));
         let own = own.filter(|own| *own < deadline);
         let served = self.dispatch(upstream, &pool, &call, caller, deadline, &mut line);
         // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.

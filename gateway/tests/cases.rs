@@ -207,7 +207,7 @@ async fn f05_the_limit_of_a_client_is_an_answer_and_says_nothing_about_the_endpo
     let told = house.explain("m/a").await;
     assert_eq!((&told["local"]["state"], &told["cooling_ms"]), (&"closed".into(), &0.into()));
     assert_eq!(told["evidence"]["requests"], 0);
-    for nonsense in ["0", "-1", "soon", "NaN", "1e99"] {
+    for nonsense in ["0", "-0", "-1", "soon", "NaN", "9.3e18", "1e19", "1e99", "1e300"] {
         let headers = [("x-stainless-read-timeout", nonsense)];
         mock.set(Behaviour::default());
         let answer = call(house.clients, Method::POST, CHAT, &headers, &chat_body(false)).await;

@@ -408,3 +408,34 @@ async fn an_operators_word_brings_in_what_the_breaker_or_a_pause_has_out() {
     order(&house, "a", Forced::Auto).await;
     assert_eq!(house.ask().await.status, 503);
 }
+
+#[tokio::test]
+async fn an_endpoint_that_an_operator_forced_is_not_stormed_by_probes() {
+    let (address, mock) = mock("a").await;
+    let top = "circuit_breaker: { failure_threshold: 1, open: { base: 50ms, max: 50ms } }";
+    let house = Plan::of(&[("a", address)]).top(top).start().await;
+    mock.set(failing());
+    assert_eq!(house.ask().await.status, 500);
+    order(&house, "a", Forced::Closed).await;
+    let before = mock.counts().probes;
+    // Only the passing of time can show that nothing comes.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(mock.counts().probes <= before + 1, "{}", mock.counts().probes);
+    order(&house, "a", Forced::Auto).await;
+    mock.set(Behaviour::default());
+    until("it is probed", || mock.counts().probes > before + 1).await;
+}
+
+#[tokio::test]
+async fn a_shadow_is_not_tried_by_requests_of_our_own() {
+    let (address, mock) = mock("a").await;
+    let top = "circuit_breaker: { mode: shadow, failure_threshold: 1, \
+               open: { base: 50ms, max: 50ms } }";
+    let house = Plan::of(&[("a", address)]).top(top).start().await;
+    mock.set(failing());
+    assert_eq!(house.ask().await.status, 500);
+    house.reaches("a", State::HalfOpen).await;
+    // Only the passing of time can show that nothing comes.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!((mock.counts().probes, mock.counts().requests), (0, 1));
+}

@@ -16,7 +16,9 @@ use breaker::State;
 use gateway::clock;
 
 use local::{Ask, House, Plan, mock, nobody, until};
-use raw::{Act, Raw, answer, chunk, event, failed, good, json, stream_head, whole_stream};
+use raw::{
+    Act, Raw, answer, chunk, event, failed, good, json, open_stream, stream_head, whole_stream,
+};
 
 /// Each class of the table with a status that the defaults have in another one.
 const MOVED: &str = "circuit_breaker: { failure_threshold: 20, \
@@ -66,7 +68,7 @@ async fn every_status_means_what_its_list_says() {
                 (501, 501, NOTHING),
                 (503, 503, PAUSE),
                 (407, 502, PAUSE),
-                (401, 401, NOTHING),
+                (401, 502, PAUSE),
             ],
         ),
     ] {
@@ -77,6 +79,44 @@ async fn every_status_means_what_its_list_says() {
             assert_eq!(left(&house), expected, "{status} with {top}");
             assert_eq!(raw.count(), 1, "{status}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_list_leaves_what_it_does_not_name_where_the_table_has_it() {
+    for (top, status, told) in [
+        ("circuit_breaker: { capacity_status_codes: [503] }", 429, 429),
+        ("circuit_breaker: { credential_status_codes: [407] }", 401, 502),
+        ("circuit_breaker: { credential_status_codes: [407] }", 403, 502),
+    ] {
+        let raw = Raw::always(vec![Act::Say(failed(status))]).await;
+        let house = Plan::of(&[("a", raw.address)]).top(top).start().await;
+        assert_eq!(house.ask().await.status, told, "{status} with {top}");
+        assert_eq!(left(&house), PAUSE, "{status} with {top}");
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_the_overall_limit_cuts_short_is_not_the_endpoints_fault() {
+    // The first endpoint takes its time to fail, and leaves the second too little.
+    let late = Act::Rest(Duration::from_millis(700));
+    let first = Raw::always(vec![late, Act::Say(failed(500))]).await;
+    let content = event(r#"{"choices":[{"delta":{"content":"a"}}]}"#);
+    for rest in [Vec::new(), open_stream(&[content])] {
+        let second = Raw::always([rest, vec![Act::Hang]].concat()).await;
+        let top = "circuit_breaker: { failure_threshold: 20, \
+                   slow: { total: 900ms, first_token: off } }\n\
+                   timeouts: { connect: 1s, first_byte: 1s, idle: 1s, total: 1s }\n\
+                   retry: { on: [] }";
+        let plan = Plan::of(&[("a", first.address), ("b", second.address)]).top(top);
+        let house = plan.start().await;
+        let before = first.count();
+        // Where the second was asked first it had the whole of the time and was slow.
+        while first.count() == before {
+            house.ask_stream().await;
+        }
+        let view = house.view("b");
+        assert_eq!((view.streak, view.faults), (0, 0.0), "cut after three tenths of its time");
     }
 }
 

@@ -112,6 +112,45 @@ async fn what_the_fleet_an_operator_or_a_pause_says_holds_for_every_tenant() {
 }
 
 #[tokio::test]
+async fn while_this_node_tries_an_endpoint_for_the_fleet_no_tenant_gets_round_the_slot() {
+    let (raw, house) = partial().await;
+    let endpoint = house.endpoint("a");
+    assert_eq!(ask(&house, "t1", false).await.status, 200);
+    let long = local::QUESTION.replace("hello", &"long ".repeat(500));
+    let long = Ask::post("/v1/chat/completions", long);
+    endpoint.hold(clock::now());
+    endpoint.lend(clock::now(), 0);
+    let before = raw.count();
+    for tenant in ["t1", "stranger"] {
+        let refused = house.send(long.clone().header("x-tenant-id", tenant)).await;
+        assert_eq!(refused.status, 503, "{tenant}: too long for a canary");
+    }
+    assert_eq!(raw.count(), before);
+    // A short one is a canary of the fleet's, judged by the endpoint's own breaker.
+    assert_eq!(ask(&house, "stranger", true).await.status, 500);
+    assert_eq!(house.view("a").state, State::Open);
+    assert_eq!(ask(&house, "t1", false).await.status, 503, "the canary has failed");
+    assert_eq!(raw.count(), before + 1);
+}
+
+#[tokio::test]
+async fn a_tenant_keeps_to_the_weight_of_an_endpoint_that_has_just_returned() {
+    let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
+    let other = Raw::always(vec![Act::Say(good("yes"))]).await;
+    let top = SCOPE.replace("duration: 0s", "duration: 10m");
+    let plan = Plan::of(&[("a", raw.address), ("b", other.address)]).top(&top);
+    let house = plan.start().await;
+    let endpoint = house.endpoint("a");
+    endpoint.hold(clock::now());
+    endpoint.release(clock::now());
+    for number in 0..200 {
+        assert_eq!(ask(&house, &format!("t{}", number % 7), false).await.status, 200);
+    }
+    // A quarter of one half would be 25; by its full weight it were 100.
+    assert!((1..60).contains(&raw.count()), "{} of 200", raw.count());
+}
+
+#[tokio::test]
 async fn strangers_are_remembered_up_to_the_bound_and_make_no_series() {
     let (_raw, house) = partial().await;
     for number in 0..200 {

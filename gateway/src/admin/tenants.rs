@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use breaker::State;
 use serde_json::{Value, json};
 
 use crate::fleet::Endpoint;
@@ -13,19 +12,16 @@ use crate::metrics::Meters;
 /// Most tenants that are shown by name.
 const SHOWN_MAX: usize = 50;
 
-/// The tenants for which the endpoint is not simply in; null without such a scope.
+/// The tenants for which the endpoint is out; null without such a scope.
 pub(super) fn shown(now: Duration, endpoint: &Endpoint) -> Value {
     let Some(tenants) = &endpoint.tenants else { return Value::Null };
-    let all = tenants.all();
-    let mut out: Vec<_> = all
-        .iter()
-        .map(|tenant| (tenant, tenant.view(now)))
-        .filter(|(_, view)| view.state != State::Closed)
-        .collect();
-    out.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    let (known, _) = tenants.count(now);
+    let mut out = tenants.out(now);
+    out.sort_by(|one, other| one.name.cmp(&other.name));
     let rows: Vec<Value> = out
         .iter()
         .take(SHOWN_MAX)
+        .map(|tenant| (tenant, tenant.view(now)))
         .map(|(tenant, view)| {
             json!({
                 "tenant": &*tenant.name,
@@ -37,7 +33,7 @@ pub(super) fn shown(now: Duration, endpoint: &Endpoint) -> Value {
         .collect();
     json!({
         "header": tenants.scope().header,
-        "known": all.len(),
+        "known": known,
         "max": tenants.scope().most,
         "out_count": out.len(),
         "out": rows,
@@ -47,9 +43,8 @@ pub(super) fn shown(now: Duration, endpoint: &Endpoint) -> Value {
 /// Sets the gauges of one endpoint.
 pub(super) fn measure(now: Duration, meters: &Meters, endpoint: &Endpoint) {
     let Some(tenants) = &endpoint.tenants else { return };
-    let all = tenants.all();
-    let out = all.iter().filter(|tenant| tenant.view(now).state != State::Closed).count();
+    let (known, out) = tenants.count(now);
     let labels = [("endpoint", endpoint.key.as_str())];
-    meters.gauge("tenant_breakers", &labels).set(all.len() as f64);
+    meters.gauge("tenant_breakers", &labels).set(known as f64);
     meters.gauge("tenant_breakers_out", &labels).set(out as f64);
 }

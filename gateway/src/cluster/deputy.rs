@@ -22,7 +22,6 @@ use quorum::{
     Member, NodeId, PoolKey, ProbeResult, Said,
 };
 
-pub(in crate::cluster) use self::tries::PROBE_PAUSE;
 pub use self::tries::{Mark, Try};
 use super::lock;
 use crate::fleet::{Endpoint, Fleet, Pool};

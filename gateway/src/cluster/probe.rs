@@ -14,7 +14,6 @@ use quorum::{EndpointKey, ProbeResult};
 
 use self::ask::{Verdict, ask};
 use self::cache::Reading;
-use super::deputy::PROBE_PAUSE;
 use super::{Mark, Seat, Try};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
@@ -51,29 +50,25 @@ pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
 }
 
 impl Seat {
-    /// Probes until a probe says something, at most `tries` times. The last of several that said nothing
-    /// leads on: the endpoint answers, and the next rung tries it with real requests.
+    /// Sends one probe. The last of `tries` in a row that said nothing leads on: the endpoint answers,
+    /// and the next rung tries it with real requests. Each has a permit of its own, so that however
+    /// long a probe may take none is lost under way.
     async fn try_out(
         &self,
         pool: &Pool,
         endpoint: &Endpoint,
         (mark, tries): (Mark, u32),
     ) -> Outcome {
-        let (probe, rule) = (&endpoint.config.probe, &endpoint.config.rule);
-        let longest = (probe.first_token + PROBE_PAUSE) * tries;
-        // They share one permit, which must not be lost under way.
-        let tries = if longest < rule.half_open.deadline { tries } else { 1 };
-        for left in (0..tries).rev() {
-            let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
-            self.count_probe(&endpoint.key, &verdict);
-            match verdict.result {
-                ProbeResult::Passed => return Outcome::Success,
-                ProbeResult::Failed => return Outcome::Fault { weight: 1.0, cause: verdict.cause },
-                ProbeResult::Inconclusive if left > 0 => tokio::time::sleep(PROBE_PAUSE).await,
-                ProbeResult::Inconclusive => {}
+        let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
+        self.count_probe(&endpoint.key, &verdict);
+        match verdict.result {
+            ProbeResult::Passed => Outcome::Success,
+            ProbeResult::Failed => Outcome::Fault { weight: 1.0, cause: verdict.cause },
+            ProbeResult::Inconclusive if tries > 1 && endpoint.count_inconclusive() >= tries => {
+                Outcome::Success
             }
+            ProbeResult::Inconclusive => Outcome::Neutral,
         }
-        if tries > 1 { Outcome::Success } else { Outcome::Neutral }
     }
 
     /// Counts a probe, whoever asked for it, and says when the page of metrics is of no use.

@@ -6,7 +6,8 @@
 //! Invariants: a status is in one of the four lists of classes at most; every status from 400 to 599
 //! has a class, whether a list names it or not.
 
-/// The statuses by their meaning; each list holds at most [`STATUS_CODES_MAX`] of 400 to 599.
+/// The statuses by their meaning; each list is written with at most [`STATUS_CODES_MAX`] of 400 to 599,
+/// and 401, 403 and 429 stand where the defaults have them unless another list names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusCodes {
     /// The endpoint's fault, besides every 5xx that no list names; none by default.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use breaker::Errand;
 use quorum::Forced;
 
+use super::endpoint::Judge;
 use super::{Admission, Endpoint, Pool};
 use crate::config::OnAllOpen;
 
@@ -57,9 +58,11 @@ pub struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    /// The tenant as this endpoint tells them apart; `None`: it does not, or the request names none.
-    fn tenant(&self, endpoint: &Endpoint) -> Option<&'a str> {
-        endpoint.tenants.as_ref().and_then(|tenants| (self.header)(&tenants.scope().header))
+    /// Whose breaker judges the request at this endpoint: where it tells tenants apart and the request
+    /// names one, that tenant's.
+    fn judge(&self, endpoint: &Endpoint) -> Judge<'a> {
+        let tenants = endpoint.tenants.as_ref();
+        endpoint.judge(tenants.and_then(|tenants| (self.header)(&tenants.scope().header)))
     }
 
     fn errand(&self) -> Errand {
@@ -124,9 +127,10 @@ impl Pool {
         asker: Asker<'_>,
         endpoint: &Arc<Endpoint>,
     ) -> Result<Chosen, Unavailable> {
+        let judge = asker.judge(endpoint);
         let admission = Some(endpoint)
-            .filter(|one| one.is_promising_to(now, asker.tenant(one)))
-            .and_then(|one| one.admit_to(now, asker.errand(), asker.tenant(one)).ok());
+            .filter(|one| one.is_promising_to(now, &judge))
+            .and_then(|one| one.admit_to(now, asker.errand(), &judge).ok());
         let chosen = admission
             .map(|admission| Chosen { admission: admission.repeats(), is_degraded: false });
         chosen.ok_or(Unavailable::Exhausted)
@@ -139,7 +143,7 @@ impl Pool {
 
     fn is_all_open_to(&self, now: Duration, asker: Asker<'_>) -> bool {
         let mut all = self.endpoints.iter();
-        !all.any(|endpoint| endpoint.is_promising_to(now, asker.tenant(endpoint)))
+        !all.any(|endpoint| endpoint.is_promising_to(now, &asker.judge(endpoint)))
     }
 
     fn draw(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Admission> {
@@ -148,15 +152,19 @@ impl Pool {
             let one = fastrand::usize(..count.max(1));
             let other = (one + 1 + fastrand::usize(..count.max(2) - 1)) % count.max(1);
             let pair = [self.endpoints.get(one), self.endpoints.get(other)];
-            let fit = |endpoint: &&Arc<Endpoint>| {
-                let tenant = asker.tenant(endpoint);
-                endpoint.is_promising_to(now, tenant)
+            let fit = |endpoint: &'_ Arc<Endpoint>, judge: &Judge<'_>| {
+                endpoint.is_promising_to(now, judge)
                     && !tried.contains(endpoint)
-                    && endpoint.takes_part_to(now, tenant)
+                    && endpoint.takes_part_to(now, judge)
             };
-            let lighter = pair.into_iter().flatten().filter(fit).min_by(|a, b| lighter(a, b));
-            if let Some(Ok(admission)) = lighter
-                .map(|endpoint| endpoint.admit_to(now, asker.errand(), asker.tenant(endpoint)))
+            let lighter = pair
+                .into_iter()
+                .flatten()
+                .map(|endpoint| (endpoint, asker.judge(endpoint)))
+                .filter(|(endpoint, judge)| fit(endpoint, judge))
+                .min_by(|(a, _), (b, _)| lighter(a, b));
+            if let Some(Ok(admission)) =
+                lighter.map(|(endpoint, judge)| endpoint.admit_to(now, asker.errand(), &judge))
             {
                 return Some(admission);
             }
@@ -169,28 +177,29 @@ impl Pool {
         let (head, tail) = self.endpoints.split_at_checked(start)?;
         tail.iter()
             .chain(head)
-            .filter(|endpoint| endpoint.is_promising_to(now, asker.tenant(endpoint)))
             .filter(|endpoint| !tried.contains(endpoint))
-            .find_map(|one| one.admit_to(now, asker.errand(), asker.tenant(one)).ok())
+            .map(|endpoint| (endpoint, asker.judge(endpoint)))
+            .filter(|(endpoint, judge)| endpoint.is_promising_to(now, judge))
+            .find_map(|(one, judge)| one.admit_to(now, asker.errand(), &judge).ok())
     }
 
     /// All are presumed dead: of those not tried, the one that returns soonest is tried all the same.
     fn pass_through(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Chosen> {
-        let soonest = self
+        let (soonest, judge) = self
             .endpoints
             .iter()
             .filter(|one| one.is_presumed_dead_only(now) && !tried.contains(one))
             .filter(|one| one.in_flight() < PASS_THROUGH_MAX)
-            .min_by_key(|one| (one.returns_in_to(now, asker.tenant(one)), one.in_flight()))?;
-        let tenant = asker.tenant(soonest);
-        let admission = soonest.admit_to(now, Errand::PassThrough, tenant).ok()?;
+            .map(|one| (one, asker.judge(one)))
+            .min_by_key(|(one, judge)| (one.returns_in_to(now, judge), one.in_flight()))?;
+        let admission = soonest.admit_to(now, Errand::PassThrough, &judge).ok()?;
         Some(Chosen { admission, is_degraded: true })
     }
 
     fn all_out(&self, now: Duration, asker: Asker<'_>) -> Unavailable {
         // What an operator took out returns by an order, not by itself.
         let coming = self.endpoints.iter().filter(|one| one.forced() != Forced::Open);
-        let returns_in = coming.map(|one| one.returns_in_to(now, asker.tenant(one))).min();
+        let returns_in = coming.map(|one| one.returns_in_to(now, &asker.judge(one))).min();
         Unavailable::AllOut { returns_in: returns_in.unwrap_or_default().max(RETURN_MIN) }
     }
 }

@@ -4,18 +4,18 @@
 //! that choosing needs is mirrored in atomics after each change; a stale mirror costs a refused
 //! admission, never a wrong one, since the breaker is asked again.
 
+mod admission;
 mod tenants;
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use breaker::{
-    Breaker, Errand, Mode, Outcome, Permit, Refusal, Rung, Sample, SlowKind, Snapshot, State,
-    Timing, Transition, View,
-};
+use breaker::{Breaker, Errand, Mode, Refusal, Rung, Sample, Snapshot, State, Transition, View};
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
+pub use self::admission::Admission;
+pub(in crate::fleet) use self::tenants::Judge;
 pub use self::tenants::{Tenant, Tenants};
 use crate::config;
 use crate::metrics::{EndpointMeters, Meters};
@@ -52,9 +52,13 @@ pub struct Endpoint {
     guarded: Mutex<Guarded>,
     /// The breaker's share in hundredths.
     weight: AtomicU8,
+    /// What its breaker is to requests that another breaker judges.
+    stance: AtomicU8,
     forced: AtomicU8,
     in_flight: AtomicU32,
     cooling_until_ms: AtomicU64,
+    /// Whether it refused our credential, and has served nothing since.
+    is_misconfigured: AtomicBool,
     latency_us: AtomicU64,
     sink: Sink,
 }
@@ -65,6 +69,8 @@ struct Guarded {
     opened: Option<LocalOpening>,
     /// Whether this node holds the fleet's canary slot.
     is_lent: bool,
+    /// Probes that said nothing since the breaker last moved.
+    inconclusive: u32,
 }
 
 impl Endpoint {
@@ -83,11 +89,13 @@ impl Endpoint {
             index,
             config: config.clone(),
             tenants: config.tenants.as_ref().map(|scope| Tenants::new(scope, &config.rule)),
-            guarded: Mutex::new(Guarded { breaker, opened: None, is_lent: false }),
+            guarded: Mutex::new(Guarded { breaker, opened: None, is_lent: false, inconclusive: 0 }),
             weight: AtomicU8::new(WEIGHT_FULL),
+            stance: AtomicU8::new(STANCE_FREE),
             forced: AtomicU8::new(code_of(Forced::Auto)),
             in_flight: AtomicU32::new(0),
             cooling_until_ms: AtomicU64::new(0),
+            is_misconfigured: AtomicBool::new(false),
             latency_us: AtomicU64::new(0),
             sink: Arc::clone(sink),
         }
@@ -98,16 +106,26 @@ impl Endpoint {
     /// # Errors
     /// [`Refusal`], with nothing changed.
     pub fn admit(self: &Arc<Self>, now: Duration, errand: Errand) -> Result<Admission, Refusal> {
-        let errand = match self.forced() {
-            Forced::Open => return Err(Refusal::Held),
-            Forced::Closed => Errand::PassThrough,
-            Forced::Auto => errand,
-        };
+        let errand = self.ordered(errand)?;
         let permit = self.change(now, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let endpoint = Arc::clone(self);
         let tenant = None;
         Ok(Admission::new(endpoint, tenant, permit, now))
+    }
+
+    /// What an errand becomes by the operator's order. A probe stays one: an order brings in clients'
+    /// requests and must not make a probe of each glance at a circuit that is open beneath it.
+    fn ordered(&self, errand: Errand) -> Result<Errand, Refusal> {
+        match (self.forced(), errand) {
+            (Forced::Open, Errand::Request { .. } | Errand::Probe | Errand::PassThrough) => {
+                Err(Refusal::Held)
+            }
+            (Forced::Closed, Errand::Request { .. } | Errand::PassThrough) => {
+                Ok(Errand::PassThrough)
+            }
+            (Forced::Closed, Errand::Probe) | (Forced::Auto, _) => Ok(errand),
+        }
     }
 
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
@@ -117,14 +135,18 @@ impl Endpoint {
 
     /// Follows the cluster's verdict: takes the endpoint out.
     pub fn hold(&self, now: Duration) {
-        self.lock().is_lent = false;
-        self.change(now, |breaker| ((), breaker.hold(now)));
+        self.change_with(now, |guarded| {
+            guarded.is_lent = false;
+            ((), guarded.breaker.hold(now))
+        });
     }
 
     /// Follows the cluster's verdict: the incident is over and what was held against it is void.
     pub fn release(&self, now: Duration) {
-        self.lock().is_lent = false;
-        self.change(now, |breaker| ((), breaker.release(now)));
+        self.change_with(now, |guarded| {
+            guarded.is_lent = false;
+            ((), guarded.breaker.release(now))
+        });
     }
 
     /// Follows the operator's order.
@@ -148,7 +170,19 @@ impl Endpoint {
         self.cooling_until_ms.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// How much of a pause that it asked for is left.
+    /// Leaves it alone for `period` and marks it: it refused our credential, and until it has served a
+    /// request again somebody has to look at its configuration.
+    pub fn refuse_credential(&self, now: Duration, period: Duration) {
+        self.is_misconfigured.store(true, Ordering::Relaxed);
+        self.cool(now, period);
+    }
+
+    /// Whether it refused our credential when it was last asked in earnest.
+    pub fn is_misconfigured(&self) -> bool {
+        self.is_misconfigured.load(Ordering::Relaxed)
+    }
+
+    /// How much of a pause is left: one that it asked for, or one after it refused our credential.
     pub fn cooling_for(&self, now: Duration) -> Duration {
         let until = Duration::from_millis(self.cooling_until_ms.load(Ordering::Relaxed));
         until.saturating_sub(now)
@@ -177,8 +211,10 @@ impl Endpoint {
     /// Holds the fleet's canary slot: admits the few small requests that its breaker allows, with
     /// `successes` of earlier holders counted.
     pub fn lend(&self, now: Duration, successes: u32) {
-        self.change(now, |breaker| ((), breaker.lend(now, successes)));
-        self.lock().is_lent = true;
+        self.change_with(now, |guarded| {
+            guarded.is_lent = true;
+            ((), guarded.breaker.lend(now, successes))
+        });
     }
 
     /// The opening of this node's own breaker on its own traffic, if it stands.
@@ -218,7 +254,18 @@ impl Endpoint {
 
     /// Whether the fleet has it out.
     pub fn is_held(&self) -> bool {
-        self.lock().breaker.is_held()
+        self.stance() == STANCE_HELD
+    }
+
+    fn stance(&self) -> u8 {
+        self.stance.load(Ordering::Relaxed)
+    }
+
+    /// Counts a probe that said nothing, and says how many did so since the breaker last moved.
+    pub fn count_inconclusive(&self) -> u32 {
+        let mut guarded = self.lock();
+        guarded.inconclusive = guarded.inconclusive.saturating_add(1);
+        guarded.inconclusive
     }
 
     /// How long it makes its clients wait, to be compared with its siblings.
@@ -287,15 +334,25 @@ impl Endpoint {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `deed` on the breaker, mirrors its weight, and tells the sink of a transition.
+    /// Runs `deed` on the breaker, as `change_with` does.
     fn change<T>(
         &self,
         now: Duration,
         deed: impl FnOnce(&mut Breaker) -> (T, Option<Transition>),
     ) -> T {
+        self.change_with(now, |guarded| deed(&mut guarded.breaker))
+    }
+
+    /// Runs `deed`, mirrors what choosing reads, and tells the sink of a transition.
+    fn change_with<T>(
+        &self,
+        now: Duration,
+        deed: impl FnOnce(&mut Guarded) -> (T, Option<Transition>),
+    ) -> T {
         let mut guarded = self.lock();
-        let (answer, transition) = deed(&mut guarded.breaker);
+        let (answer, transition) = deed(&mut guarded);
         if let Some(transition) = &transition {
+            guarded.inconclusive = 0;
             let opened = guarded.opened.take();
             guarded.opened = match (transition.to, transition.rung) {
                 // On the ramp it serves again: nothing is held against it any more.
@@ -306,6 +363,7 @@ impl Endpoint {
         }
         let weight = (guarded.breaker.share(now) * f64::from(WEIGHT_FULL)) as u8;
         self.weight.store(weight, Ordering::Relaxed);
+        self.stance.store(guarded.stance(), Ordering::Relaxed);
         drop(guarded);
         // A release of a closed breaker only voids the permits that are out: no news to anybody.
         if let Some(transition) = transition.filter(|one| one.from != one.to || one.rung.is_some())
@@ -315,7 +373,10 @@ impl Endpoint {
         answer
     }
 
-    fn note_latency(&self, took: Duration) {
+    fn note_success(&self, took: Duration) {
+        if self.is_misconfigured() {
+            self.is_misconfigured.store(false, Ordering::Relaxed);
+        }
         let newest = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let _ = self.latency_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |mean| {
             Some(match mean {
@@ -326,89 +387,17 @@ impl Endpoint {
     }
 }
 
-/// The right to send one request to one endpoint, and the duty to say how it went.
-#[must_use = "dropping an admission settles it as neutral"]
-pub struct Admission {
-    endpoint: Arc<Endpoint>,
-    /// Whose breaker gave the permit; `None`: the endpoint's own.
-    tenant: Option<Arc<Tenant>>,
-    permit: Option<Permit>,
-    since: Duration,
-    first_token: Option<Duration>,
-    /// The same request has failed here before.
-    is_repeat: bool,
-}
-
-impl Admission {
-    fn new(
-        endpoint: Arc<Endpoint>,
-        tenant: Option<Arc<Tenant>>,
-        permit: Permit,
-        since: Duration,
-    ) -> Self {
-        Self { endpoint, tenant, permit: Some(permit), since, first_token: None, is_repeat: false }
-    }
-
-    /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
-    /// counts requests, so that one that kills wherever it goes is one fault.
-    pub(super) fn repeats(mut self) -> Self {
-        self.is_repeat = true;
-        self
-    }
-
-    /// The endpoint.
-    pub fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-
-    /// Whether it was said that the request is slow.
-    pub fn is_slow(&self) -> bool {
-        self.permit.as_ref().is_some_and(Permit::is_slow)
-    }
-
-    /// Says that the first content of the answer has come.
-    pub fn first_token(&mut self, now: Duration) {
-        self.first_token.get_or_insert(now);
-    }
-
-    /// Says, while the request still runs, that it has crossed a slow limit.
-    pub fn slow(&mut self, now: Duration, kind: SlowKind) {
-        if let Some(permit) = &mut self.permit {
-            self.endpoint.meters.slow.increment(1);
-            self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
-                ((), breaker.slow(now, permit, kind))
-            });
+impl Guarded {
+    fn stance(&self) -> u8 {
+        match (self.breaker.state(), self.breaker.rung()) {
+            (State::Closed | State::Open | State::HalfOpen, _) if self.breaker.is_held() => {
+                STANCE_HELD
+            }
+            (State::HalfOpen, Some(Rung::Ramp)) => STANCE_RAMP,
+            // A canary that failed has the circuit open until the fleet has heard of it.
+            (State::Open | State::HalfOpen, _) if self.is_lent => STANCE_TRIED,
+            (State::Closed | State::Open | State::HalfOpen, _) => STANCE_FREE,
         }
-    }
-
-    /// Says how the request went.
-    pub fn settle(mut self, now: Duration, outcome: Outcome) {
-        if matches!(outcome, Outcome::Success) {
-            self.endpoint.note_latency(now.saturating_sub(self.since));
-        }
-        self.conclude(now, outcome);
-    }
-
-    fn conclude(&mut self, now: Duration, outcome: Outcome) {
-        let Some(permit) = self.permit.take() else { return };
-        self.endpoint.meters.count(&outcome);
-        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let is_again = self.is_repeat && matches!(outcome, Outcome::Fault { .. });
-        let outcome = if is_again { Outcome::Neutral } else { outcome };
-        let timing = Timing {
-            first_token: self.first_token.map(|at| at.saturating_sub(self.since)),
-            total: now.saturating_sub(self.since),
-        };
-        self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
-            ((), breaker.settle_timed(now, permit, outcome, Some(timing)))
-        });
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        // A neutral verdict needs no time of its own: the breaker takes an earlier moment as its last.
-        self.conclude(Duration::ZERO, Outcome::Neutral);
     }
 }
 
@@ -428,6 +417,15 @@ fn opening(transition: &Transition) -> LocalOpening {
 
 /// The weight of an endpoint in full health; 0: it is out.
 const WEIGHT_FULL: u8 = 100;
+
+/// What it finds holds for the requests that it judges and for nobody else.
+const STANCE_FREE: u8 = 0;
+/// The fleet has the endpoint out.
+const STANCE_HELD: u8 = 1;
+/// This node tries the endpoint on behalf of the fleet.
+const STANCE_TRIED: u8 = 2;
+/// The endpoint has just returned and is given its weight step by step.
+const STANCE_RAMP: u8 = 3;
 
 const FORCED_AUTO: u8 = 0;
 const FORCED_OPEN: u8 = 1;

@@ -133,7 +133,9 @@ pub(super) async fn run(
     // The client may have asked by an alias, which is nobody's name but ours.
     let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
     let Some(request) = upstream::request(&endpoint.config, call.route.path(), caller, body) else {
-        return Err(unavailable(admission, Cause::Other));
+        // Nothing was sent, which says nothing about the endpoint.
+        admission.withdraw();
+        return Err(Failure::new(ApiError::upstream_unavailable()));
     };
     let first_byte = started + pool.timeouts.first_byte;
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
@@ -141,13 +143,13 @@ pub(super) async fn run(
     let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
     let sent = limits.wait(&mut admission, head_until.min(deadline), upstream.send(request)).await;
     let response = match sent {
-        Waited::TimedOut => return Err(timed_out(admission)),
+        Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
         Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
         let upstream_status = response.status().as_u16();
-        let refused = refused(admission, response, limits.idle_until()).await;
+        let refused = refused(admission, response, &limits).await;
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if upstream::is_event_stream(response.headers()) {
@@ -161,6 +163,11 @@ impl Limits {
     /// Until when the next piece of an answer is waited for.
     fn idle_until(&self) -> Instant {
         (clock::instant() + self.idle).min(self.deadline)
+    }
+
+    /// Whether it is the overall limit of the request that ends the attempt.
+    fn is_cut(&self) -> bool {
+        clock::instant() >= self.deadline
     }
 
     /// Waits for `future` until `until`, giving slow evidence when its moment passes.
@@ -208,7 +215,7 @@ async fn stream(
     let mut held_bytes = 0;
     loop {
         let data = match limits.wait(&mut admission, first_token, rest.frame()).await {
-            Waited::TimedOut => return Err(timed_out(admission)),
+            Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
             Waited::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => data,
                 Err(_) => continue,
@@ -248,7 +255,7 @@ async fn plain(
     let is_whole = loop {
         let until = limits.idle_until();
         match limits.wait(&mut admission, until, rest.frame()).await {
-            Waited::TimedOut => return Err(timed_out(admission)),
+            Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
             Waited::Ready(None) => break true,
             Waited::Ready(Some(Ok(frame))) => {
@@ -289,12 +296,11 @@ fn joined(parts: &[Bytes]) -> Bytes {
     }
 }
 
-/// A status that is no success: whose fault it is, and whether another endpoint may help. What comes
-/// with it is waited for `until` then.
+/// A status that is no success: whose fault it is, and whether another endpoint may help.
 async fn refused(
     admission: Admission,
     response: Response<Incoming>,
-    until: Instant,
+    limits: &Limits,
 ) -> Result<Answer, Failure> {
     let status = response.status();
     let code = status.as_u16();
@@ -313,7 +319,7 @@ async fn refused(
     match codes.class(code) {
         StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
         StatusClass::Credential => Err(unauthorised(admission, status)),
-        StatusClass::Neutral => passed_on(admission, response, until).await,
+        StatusClass::Neutral => passed_on(admission, response, limits).await,
         StatusClass::Fault => {
             if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
                 admission.endpoint().cool(clock::now(), asked);
@@ -352,7 +358,7 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
     tracing::error!(endpoint = %admission.endpoint().key, status = status.as_u16(),
         "the endpoint refuses our credential");
     let now = clock::now();
-    admission.endpoint().cool(now, COOL_CREDENTIAL);
+    admission.endpoint().refuse_credential(now, COOL_CREDENTIAL);
     admission.settle(now, Outcome::Neutral);
     let message = "The model refused the gateway's credential.";
     let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
@@ -363,17 +369,17 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
 async fn passed_on(
     admission: Admission,
     response: Response<Incoming>,
-    until: Instant,
+    limits: &Limits,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
     let body = http_body_util::Limited::new(body, PLAIN_BYTES_MAX).collect();
-    match tokio::time::timeout_at(until, body).await {
+    match tokio::time::timeout_at(limits.idle_until(), body).await {
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
             Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing, None))
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
-        Err(_) => Err(timed_out(admission)),
+        Err(_) => Err(timed_out(admission, limits.is_cut())),
     }
 }
 
@@ -387,12 +393,14 @@ fn unavailable(admission: Admission, cause: Cause) -> Failure {
 }
 
 /// A limit of time has passed. A request that was already evidence of slowness is no fault besides:
-/// a burst that times out together must stay one piece of evidence.
-fn timed_out(admission: Admission) -> Failure {
-    let outcome = if admission.is_slow() {
-        Outcome::Slow(SlowKind::Total)
-    } else {
-        Outcome::Fault { weight: 1.0, cause: Cause::Timeout }
+/// a burst that times out together must stay one piece of evidence. One that `is_cut` by the overall
+/// limit of its request before it was slow had too little time left by earlier attempts or by the
+/// client, which says nothing about the endpoint.
+fn timed_out(admission: Admission, is_cut: bool) -> Failure {
+    let outcome = match (admission.is_slow(), is_cut) {
+        (true, _) => Outcome::Slow(SlowKind::Total),
+        (false, true) => Outcome::Neutral,
+        (false, false) => Outcome::Fault { weight: 1.0, cause: Cause::Timeout },
     };
     admission.settle(clock::now(), outcome);
     Failure::new(ApiError::upstream_timeout())

@@ -280,10 +280,14 @@ impl Relay {
         }
     }
 
-    /// The stream fell silent. A request that was already evidence of slowness is no fault besides.
+    /// The stream fell silent, or the time for the whole request is over. A request that was already
+    /// evidence of slowness is no fault besides, and one that came on until it was cut is none at all.
     fn give_up(&mut self) {
+        let is_silent = clock::instant() >= self.progress_at + self.patience.idle;
         if self.admission.as_ref().is_some_and(Admission::is_slow) {
             self.settle(Outcome::Slow(SlowKind::Total));
+        } else if !is_silent {
+            self.settle(Outcome::Neutral);
         }
         self.interrupt(Cause::Timeout);
     }

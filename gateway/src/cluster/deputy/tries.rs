@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Errand, Rung};
+use breaker::{Errand, Mode, Rung};
+use quorum::Forced;
 
 use super::Deputy;
 use crate::fleet::{Admission, Endpoint, Pool};
 
 /// The pause before an endpoint that awaits a probe gets one, and between two that say nothing.
-pub(in crate::cluster) const PROBE_PAUSE: Duration = Duration::from_secs(1);
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause between two canaries of the gateway's own, where no client asks with a small request.
 const CANARY_PAUSE: Duration = Duration::from_millis(500);
@@ -66,5 +67,8 @@ fn due(now: Duration, pool: &Pool, endpoint: &Endpoint) -> Option<Mark> {
     let is_due = !view.held
         && view.half_open_in_flight == 0
         && view.half_open_idle.is_some_and(|idle| idle >= pause);
-    (is_due && endpoint.config.probe.enabled).then_some(mark)
+    // An order of an operator settles what a probe would ask, and a shadow changes nothing.
+    let is_asked_for =
+        endpoint.forced() == Forced::Auto && endpoint.config.rule.mode == Mode::Enforce;
+    (is_due && is_asked_for && endpoint.config.probe.enabled).then_some(mark)
 }

@@ -42,7 +42,7 @@ const SETTINGS: [(&str, [&str; 3]); 39] = [
     ("fault_status_codes: @", ["[408]", "[]", "[409]"]),
     ("neutral_status_codes: @", ["[501]", "[]", "[505]"]),
     ("capacity_status_codes: @", ["[503]", "[]", "[529]"]),
-    ("credential_status_codes: @", ["[401]", "[]", "[407]"]),
+    ("credential_status_codes: @", ["[402]", "[]", "[407]"]),
     ("pause_status_codes: @", ["[503]", "[]", "[529]"]),
     ("scope: endpoint+tenant, tenant: {header: @}", ["x-a", "x-b", "x-c"]),
     ("scope: endpoint+tenant, tenant: {header: x-a, max: @}", ["1", "2", "3"]),

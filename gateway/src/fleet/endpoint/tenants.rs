@@ -10,22 +10,26 @@
 //! for a tenant, so that its ladder begins with canaries, of any length.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use breaker::{Breaker, Errand, Mode, Recovery, Refusal, Rule, State, Transition, View};
 use quorum::Forced;
 
-use super::{Admission, Endpoint, Happening};
+use super::{Admission, Endpoint, Happening, STANCE_RAMP, STANCE_TRIED};
 use crate::config::TenantScope;
+
+/// How often it is noted that a tenant is still there. Its place in the order of use is known to
+/// this, so that a busy tenant's requests need not wait for each other to write it.
+const NOTED_EVERY_MS: u64 = 1_000;
 
 /// The breakers of one endpoint's tenants.
 pub struct Tenants {
     scope: TenantScope,
     rule: Rule,
-    /// A plain lock: held to find or replace one entry.
-    book: Mutex<Book>,
+    /// A plain lock: held to find or replace one entry. Most requests only read.
+    book: RwLock<Book>,
 }
 
 /// Who is remembered, by name and by the order of use. Bounded by the scope's number.
@@ -42,6 +46,24 @@ pub struct Tenant {
     pub name: Arc<str>,
     /// A plain lock: held for one call of the breaker.
     breaker: Mutex<Breaker>,
+    /// Until when its circuit is open, in milliseconds; 0: closed; `u64::MAX`: half-open. Mirrored, so
+    /// that choosing and counting take no lock.
+    open_until_ms: AtomicU64,
+    /// When its use was last noted, in milliseconds.
+    noted_ms: AtomicU64,
+}
+
+/// [`Tenant::open_until_ms`] of a circuit that is closed.
+const CLOSED: u64 = 0;
+/// [`Tenant::open_until_ms`] of a circuit that is half-open.
+const HALF_OPEN: u64 = u64::MAX;
+
+/// Whose breaker judges a request at an endpoint, found once for each endpoint that is considered.
+pub(in crate::fleet) enum Judge<'a> {
+    /// The endpoint's own.
+    Own,
+    /// That of the tenant with this name; `None`: nothing is remembered of it.
+    Tenant(&'a str, Option<Arc<Tenant>>),
 }
 
 impl Tenants {
@@ -50,12 +72,14 @@ impl Tenants {
         let mut rule = rule.clone();
         // Canaries of any length: a tenant that sends only long prompts must find back too.
         rule.half_open.max_prompt_tokens = u64::MAX;
+        // Judging by times would take a tenant's breaker from a kilobyte to fourteen.
+        rule.slow.p95 = None;
         rule.slow.relative = None;
         rule.recovery = match rule.recovery {
             Recovery::Staged { probe: _, ramp } => Recovery::Staged { probe: false, ramp },
             Recovery::Lazy { ttl } => Recovery::Lazy { ttl },
         };
-        Self { scope: scope.clone(), rule, book: Mutex::default() }
+        Self { scope: scope.clone(), rule, book: RwLock::default() }
     }
 
     /// The header that names the tenant, and how many are remembered at most.
@@ -68,19 +92,35 @@ impl Tenants {
         self.book().by_name.values().map(|(_, tenant)| Arc::clone(tenant)).collect()
     }
 
+    /// Everyone for whom the endpoint is out, in no order.
+    pub fn out(&self, now: Duration) -> Vec<Arc<Tenant>> {
+        let book = self.book();
+        let tenants = book.by_name.values().map(|(_, tenant)| tenant);
+        tenants.filter(|tenant| tenant.is_out(now)).cloned().collect()
+    }
+
+    /// How many are remembered, and for how many of them the endpoint is out. It takes no breaker's
+    /// lock, so that asking often costs the requests nothing.
+    pub fn count(&self, now: Duration) -> (usize, usize) {
+        let book = self.book();
+        let out = book.by_name.values().filter(|(_, tenant)| tenant.is_out(now)).count();
+        (book.by_name.len(), out)
+    }
+
     fn find(&self, name: &str) -> Option<Arc<Tenant>> {
         self.book().by_name.get(name).map(|(_, tenant)| Arc::clone(tenant))
     }
 
     /// The breaker of a tenant who uses it; a new one makes the least recently used be forgotten.
-    fn used(&self, name: &str) -> Arc<Tenant> {
-        let mut book = self.book();
+    fn used(&self, now: Duration, name: &str) -> Arc<Tenant> {
+        let mut book = self.book_to_write();
         book.uses += 1;
         let use_ = book.uses;
         if let Some((last, tenant)) = book.by_name.get_mut(name) {
             let (before, tenant) = (std::mem::replace(last, use_), Arc::clone(tenant));
             book.by_use.remove(&before);
             book.by_use.insert(use_, Arc::clone(&tenant.name));
+            tenant.noted_ms.store(millis(now), Ordering::Relaxed);
             return tenant;
         }
         if book.by_name.len() >= self.scope.most
@@ -90,15 +130,24 @@ impl Tenants {
         }
         let breaker = Breaker::new(self.rule.clone(), fastrand::u64(..));
         let name: Arc<str> = Arc::from(name);
-        let tenant = Arc::new(Tenant { name: Arc::clone(&name), breaker: Mutex::new(breaker) });
+        let tenant = Arc::new(Tenant {
+            name: Arc::clone(&name),
+            breaker: Mutex::new(breaker),
+            open_until_ms: AtomicU64::new(CLOSED),
+            noted_ms: AtomicU64::new(millis(now)),
+        });
         book.by_name.insert(Arc::clone(&name), (use_, Arc::clone(&tenant)));
         book.by_use.insert(use_, name);
         tenant
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // The two maps agree between calls, and a panic within one is impossible but for memory.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    // The two maps agree between calls, and a panic within one is impossible but for memory.
+    fn book(&self) -> RwLockReadGuard<'_, Book> {
+        self.book.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn book_to_write(&self) -> RwLockWriteGuard<'_, Book> {
+        self.book.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,15 +157,49 @@ impl Tenant {
         self.lock().view(now)
     }
 
-    /// The share of the usual weight that it would give now. A cool-down that is over counts as over:
-    /// nobody lets time pass for it but its own requests.
-    fn share(&self, now: Duration) -> f64 {
-        let breaker = self.lock();
-        let is_due = || breaker.view(now).remaining.is_some_and(|left| left.is_zero());
-        match breaker.state() {
-            State::Open if is_due() => 1.0,
-            State::Open | State::Closed | State::HalfOpen => breaker.share(now),
+    /// Whether its circuit is open and the cool-down not over. Nobody lets time pass for a tenant but
+    /// its own requests, so that one which never comes again is not out for ever.
+    pub fn is_out(&self, now: Duration) -> bool {
+        !self.returns_in(now).is_zero()
+    }
+
+    /// What is left of its cool-down; zero unless its circuit is open.
+    fn returns_in(&self, now: Duration) -> Duration {
+        match self.open_until_ms.load(Ordering::Relaxed) {
+            CLOSED | HALF_OPEN => Duration::ZERO,
+            until => Duration::from_millis(until).saturating_sub(now),
         }
+    }
+
+    /// The share of the usual weight that it would give now. A cool-down that is over counts as over.
+    fn share(&self, now: Duration) -> f64 {
+        match self.open_until_ms.load(Ordering::Relaxed) {
+            CLOSED => 1.0,
+            HALF_OPEN => self.lock().share(now),
+            // One that is only watched gives everything at all times, and so does one that is due.
+            _ if self.is_out(now) => self.lock().share(now),
+            _ => 1.0,
+        }
+    }
+
+    /// Mirrors a change of its circuit.
+    fn mirror(&self, transition: &Transition) {
+        let until = match transition.to {
+            State::Closed => CLOSED,
+            State::HalfOpen => HALF_OPEN,
+            State::Open => {
+                let until = transition.at + transition.remaining.unwrap_or_default();
+                // Rounded up: when it is over here it is over there.
+                millis(until).saturating_add(1)
+            }
+        };
+        self.open_until_ms.store(until, Ordering::Relaxed);
+    }
+
+    /// Whether its use was noted of late.
+    fn is_noted(&self, now: Duration) -> bool {
+        let noted = self.noted_ms.load(Ordering::Relaxed);
+        millis(now).saturating_sub(noted) < NOTED_EVERY_MS
     }
 
     fn lock(&self) -> MutexGuard<'_, Breaker> {
@@ -124,56 +207,88 @@ impl Tenant {
     }
 }
 
-impl Endpoint {
-    /// As `is_promising`, for a tenant's request.
-    pub(in crate::fleet) fn is_promising_to(&self, now: Duration, tenant: Option<&str>) -> bool {
-        let Some((tenants, name)) = self.tenants.as_ref().zip(tenant) else {
-            return self.is_promising(now);
-        };
-        let is_in = || tenants.find(name).is_none_or(|tenant| tenant.share(now) > 0.0);
-        match self.forced() {
-            Forced::Open => false,
-            Forced::Closed => true,
-            Forced::Auto => !self.is_out_for_all() && self.cooling_for(now).is_zero() && is_in(),
+impl Judge<'_> {
+    fn tenant(&self) -> Option<&Tenant> {
+        match self {
+            Self::Own | Self::Tenant(_, None) => None,
+            Self::Tenant(_, Some(tenant)) => Some(tenant),
         }
     }
 
-    /// As `takes_part`, for a tenant's request.
-    pub(in crate::fleet) fn takes_part_to(&self, now: Duration, tenant: Option<&str>) -> bool {
-        let Some((tenants, name)) = self.tenants.as_ref().zip(tenant) else {
-            return self.takes_part();
-        };
-        tenants.find(name).is_none_or(|tenant| fastrand::f64() < tenant.share(now))
+    /// The share that the tenant's breaker gives; all of it where there is none.
+    fn share(&self, now: Duration) -> f64 {
+        self.tenant().map_or(1.0, |tenant| tenant.share(now))
+    }
+}
+
+impl Endpoint {
+    /// Whose breaker judges a request that names this tenant.
+    pub(in crate::fleet) fn judge<'a>(&self, tenant: Option<&'a str>) -> Judge<'a> {
+        match (&self.tenants, tenant) {
+            (Some(tenants), Some(name)) => Judge::Tenant(name, tenants.find(name)),
+            (Some(_), None) | (None, _) => Judge::Own,
+        }
     }
 
-    /// As `returns_in`, for a tenant's request.
-    pub(in crate::fleet) fn returns_in_to(&self, now: Duration, tenant: Option<&str>) -> Duration {
-        let Some((tenants, name)) = self.tenants.as_ref().zip(tenant) else {
-            return self.returns_in(now);
-        };
-        let own = tenants.find(name).and_then(|tenant| tenant.view(now).remaining);
-        own.unwrap_or_default().max(self.cooling_for(now))
+    /// As `is_promising`, for a request that `judge` judges.
+    pub(in crate::fleet) fn is_promising_to(&self, now: Duration, judge: &Judge<'_>) -> bool {
+        match (judge, self.forced()) {
+            (Judge::Own, _) => self.is_promising(now),
+            (Judge::Tenant(..), Forced::Open) => false,
+            (Judge::Tenant(..), Forced::Closed) => true,
+            (Judge::Tenant(..), Forced::Auto) => {
+                let is_in_for_all = !self.is_tried() || self.weight() > 0;
+                is_in_for_all
+                    && !self.is_out_for_all()
+                    && self.cooling_for(now).is_zero()
+                    && judge.share(now) > 0.0
+            }
+        }
     }
 
-    /// As `admit`, for a tenant's request: its own breaker is asked.
+    /// As `takes_part`, for a request that `judge` judges.
+    pub(in crate::fleet) fn takes_part_to(&self, now: Duration, judge: &Judge<'_>) -> bool {
+        match (judge, self.stance()) {
+            (Judge::Own, _) => self.takes_part(),
+            // One that has just returned returns to everybody step by step.
+            (Judge::Tenant(..), STANCE_RAMP) if !self.takes_part() => false,
+            (Judge::Tenant(..), _) => {
+                let share = judge.share(now);
+                share >= 1.0 || fastrand::f64() < share
+            }
+        }
+    }
+
+    /// As `returns_in`, for a request that `judge` judges.
+    pub(in crate::fleet) fn returns_in_to(&self, now: Duration, judge: &Judge<'_>) -> Duration {
+        let own = judge.tenant().map(|tenant| tenant.returns_in(now)).unwrap_or_default();
+        match judge {
+            Judge::Own => self.returns_in(now),
+            Judge::Tenant(..) if self.is_tried() => own.max(self.returns_in(now)),
+            Judge::Tenant(..) => own.max(self.cooling_for(now)),
+        }
+    }
+
+    /// As `admit`, for a request that `judge` judges. While this node tries the endpoint on behalf of
+    /// the fleet, a tenant's request is a canary like any other and the endpoint's own breaker is asked.
     pub(in crate::fleet) fn admit_to(
         self: &Arc<Self>,
         now: Duration,
         errand: Errand,
-        tenant: Option<&str>,
+        judge: &Judge<'_>,
     ) -> Result<Admission, Refusal> {
-        let Some((tenants, name)) = self.tenants.as_ref().zip(tenant) else {
-            return self.admit(now, errand);
+        let (name, known) = match judge {
+            Judge::Own => return self.admit(now, errand),
+            Judge::Tenant(..) if self.is_tried() => return self.admit(now, errand),
+            Judge::Tenant(name, known) => (name, known),
         };
-        let errand = match self.forced() {
-            Forced::Open => return Err(Refusal::Held),
-            Forced::Closed => Errand::PassThrough,
-            Forced::Auto => errand,
-        };
+        let Some(tenants) = &self.tenants else { return self.admit(now, errand) };
+        let errand = self.ordered(errand)?;
         if errand != Errand::PassThrough && self.is_out_for_all() {
             return Err(Refusal::Held);
         }
-        let tenant = tenants.used(name);
+        let known = known.as_ref().filter(|tenant| tenant.is_noted(now)).map(Arc::clone);
+        let tenant = known.unwrap_or_else(|| tenants.used(now, name));
         let permit = self.change_of(&tenant, |breaker| breaker.admit(now, errand))?;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         Ok(Admission::new(Arc::clone(self), Some(tenant), permit, now))
@@ -204,7 +319,12 @@ impl Endpoint {
         tenant: &Tenant,
         deed: impl FnOnce(&mut Breaker) -> (T, Option<Transition>),
     ) -> T {
-        let (answer, transition) = deed(&mut tenant.lock());
+        let mut breaker = tenant.lock();
+        let (answer, transition) = deed(&mut breaker);
+        if let Some(transition) = &transition {
+            tenant.mirror(transition);
+        }
+        drop(breaker);
         if let Some(transition) = transition {
             let (endpoint, tenant) = (self.key.clone(), Some(Arc::clone(&tenant.name)));
             (self.sink)(Happening { endpoint, tenant, transition });
@@ -216,6 +336,15 @@ impl Endpoint {
     fn is_out_for_all(&self) -> bool {
         self.config.rule.mode == Mode::Enforce && self.is_held()
     }
+
+    /// Whether this node tries it on behalf of the fleet.
+    fn is_tried(&self) -> bool {
+        self.stance() == STANCE_TRIED
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX - 1)
 }
 
 #[cfg(test)]
@@ -227,14 +356,14 @@ mod tests {
         let scope = TenantScope { header: "x-tenant".to_owned(), most: 3 };
         let tenants = Tenants::new(&scope, &Rule::default());
         for name in ["a", "b", "c", "a", "d"] {
-            tenants.used(name);
+            tenants.used(Duration::ZERO, name);
         }
         let mut names: Vec<String> =
             tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
         names.sort();
         assert_eq!(names, ["a", "c", "d"]);
         for number in 0..10_000 {
-            tenants.used(&number.to_string());
+            tenants.used(Duration::ZERO, &number.to_string());
         }
         let book = tenants.book();
         assert_eq!((book.by_name.len(), book.by_use.len()), (3, 3));

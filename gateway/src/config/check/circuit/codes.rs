@@ -2,11 +2,13 @@
 //!
 //! A list replaces the inherited list of its name. A status that it claims leaves the inherited lists of
 //! the other classes, so that one line moves a status; two lists of one level that claim it contradict
-//! each other.
+//! each other. A status of the default lists that no list names goes back to where it stands by
+//! default: whoever adds 503 to the capacity list does not want to hear nothing of 429 any more.
 //!
-//! Invariants: in what is returned a status is in one class at most.
+//! Invariants: in what is returned a status is in one class at most, and each of the default lists in
+//! exactly one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::config::StatusCodes;
@@ -46,7 +48,12 @@ pub(super) fn overlay(
         written.unwrap_or_else(|| inherited.iter().copied().filter(unclaimed).collect())
     });
     let mut next = || lists.next().unwrap_or_default();
-    let (fault, neutral, capacity, credential) = (next(), next(), next(), next());
+    let (fault, neutral, mut capacity, mut credential) = (next(), next(), next(), next());
+    let named = [&fault, &neutral, &capacity, &credential].into_iter().flatten();
+    let named: BTreeSet<u16> = named.copied().collect();
+    let table = StatusCodes::default();
+    capacity.extend(table.capacity.iter().filter(|code| !named.contains(code)));
+    credential.extend(table.credential.iter().filter(|code| !named.contains(code)));
     let pause = read(section, "pause_status_codes", &raw.pause_status_codes, &mut Claimed::new())?;
     let pause = pause.unwrap_or_else(|| inherited.pause.clone());
     Ok(StatusCodes { fault, neutral, capacity, credential, pause })

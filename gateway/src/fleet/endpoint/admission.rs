@@ -1,0 +1,108 @@
+//! The right to send one request to one endpoint, which ends with a verdict on every path.
+//!
+//! It is a guard, so that a request that is dropped half-way frees its slot and says nothing.
+//!
+//! Invariants: it settles exactly once, with the breaker that gave the permit; what was never sent is
+//! not counted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use breaker::{Outcome, Permit, SlowKind, Timing};
+
+use super::{Endpoint, Tenant};
+
+/// The right to send one request to one endpoint, and the duty to say how it went.
+#[must_use = "dropping an admission settles it as neutral"]
+pub struct Admission {
+    endpoint: Arc<Endpoint>,
+    /// Whose breaker gave the permit; `None`: the endpoint's own.
+    tenant: Option<Arc<Tenant>>,
+    permit: Option<Permit>,
+    since: Duration,
+    first_token: Option<Duration>,
+    /// The same request has failed here before.
+    is_repeat: bool,
+}
+
+impl Admission {
+    pub(super) fn new(
+        endpoint: Arc<Endpoint>,
+        tenant: Option<Arc<Tenant>>,
+        permit: Permit,
+        since: Duration,
+    ) -> Self {
+        Self { endpoint, tenant, permit: Some(permit), since, first_token: None, is_repeat: false }
+    }
+
+    /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
+    /// counts requests, so that one that kills wherever it goes is one fault.
+    pub(in crate::fleet) fn repeats(mut self) -> Self {
+        self.is_repeat = true;
+        self
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Whether it was said that the request is slow.
+    pub fn is_slow(&self) -> bool {
+        self.permit.as_ref().is_some_and(Permit::is_slow)
+    }
+
+    /// Says that the first content of the answer has come.
+    pub fn first_token(&mut self, now: Duration) {
+        self.first_token.get_or_insert(now);
+    }
+
+    /// Says, while the request still runs, that it has crossed a slow limit.
+    pub fn slow(&mut self, now: Duration, kind: SlowKind) {
+        if let Some(permit) = &mut self.permit {
+            self.endpoint.meters.slow.increment(1);
+            self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+                ((), breaker.slow(now, permit, kind))
+            });
+        }
+    }
+
+    /// Says how the request went.
+    pub fn settle(mut self, now: Duration, outcome: Outcome) {
+        if matches!(outcome, Outcome::Success) {
+            self.endpoint.note_success(now.saturating_sub(self.since));
+        }
+        self.endpoint.meters.count(&outcome);
+        self.conclude(now, outcome);
+    }
+
+    /// Gives the right back unused: nothing was sent, so that nothing is counted.
+    pub fn withdraw(mut self) {
+        self.conclude(Duration::ZERO, Outcome::Neutral);
+    }
+
+    fn conclude(&mut self, now: Duration, outcome: Outcome) {
+        let Some(permit) = self.permit.take() else { return };
+        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let is_again = self.is_repeat && matches!(outcome, Outcome::Fault { .. });
+        let outcome = if is_again { Outcome::Neutral } else { outcome };
+        let timing = Timing {
+            first_token: self.first_token.map(|at| at.saturating_sub(self.since)),
+            total: now.saturating_sub(self.since),
+        };
+        self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+            ((), breaker.settle_timed(now, permit, outcome, Some(timing)))
+        });
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if self.permit.is_some() {
+            self.endpoint.meters.count(&Outcome::Neutral);
+        }
+        // A neutral verdict needs no time of its own: the breaker takes an earlier moment as its last.
+        self.conclude(Duration::ZERO, Outcome::Neutral);
+    }
+}
