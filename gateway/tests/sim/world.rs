@@ -205,7 +205,7 @@ impl World {
             }
             Event::Push { from, push } => self.receive_push(node, from, &push),
             Event::Crosses(attempt) => self.cross(node, attempt),
-            Event::Answer(attempt) => self.answer(node, attempt),
+            Event::Answer(attempt) => self.answer(node, *attempt),
             Event::ProbeAnswer { endpoint, fence, has_passed } => {
                 self.answer_probe(node, endpoint, fence, has_passed);
             }
