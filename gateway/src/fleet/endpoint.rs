@@ -121,10 +121,18 @@ impl Endpoint {
         self.change(now, |breaker| ((), breaker.hold(now)));
     }
 
-    /// Follows the cluster's verdict: the incident is over and what was held against it is void.
+    /// Follows the cluster's verdict: the incident is over and what was held against it is void. A
+    /// holder of the canary slot that has not finished its rung goes on where all others do.
     pub fn release(&self, now: Duration) {
-        self.lock().is_lent = false;
-        self.change(now, |breaker| ((), breaker.release(now)));
+        let was_lent = std::mem::take(&mut self.lock().is_lent);
+        self.change(now, |breaker| {
+            // A loan that is not taken back would be a ladder of its own, and one that never ends
+            // where nothing but clients' small requests could climb it.
+            if was_lent && breaker.rung() == Some(Rung::Canary) {
+                breaker.hold(now);
+            }
+            ((), breaker.release(now))
+        });
     }
 
     /// Follows the operator's order.
