@@ -141,10 +141,16 @@ impl Endpoint {
         });
     }
 
-    /// Follows the cluster's verdict: the incident is over and what was held against it is void.
+    /// Follows the cluster's verdict: the incident is over and what was held against it is void. A
+    /// holder of the canary slot that has not finished its rung goes on where all others do.
     pub fn release(&self, now: Duration) {
         self.change_with(now, |guarded| {
-            guarded.is_lent = false;
+            let was_lent = std::mem::take(&mut guarded.is_lent);
+            // A loan that is not taken back would be a ladder of its own, and one that never ends
+            // where nothing but clients' small requests could climb it.
+            if was_lent && guarded.breaker.rung() == Some(Rung::Canary) {
+                guarded.breaker.hold(now);
+            }
             ((), guarded.breaker.release(now))
         });
     }

@@ -1,9 +1,13 @@
 //! The claims of the simulation.
 
+use breaker::Rung;
+
+use crate::node::Mould;
 use crate::plan::Plan;
 use crate::replay;
-use crate::rules::WINDOW;
+use crate::rules::{WINDOW, time};
 use crate::runner::{failures_max, run, run_seeds, seeds};
+use crate::seat::Seat;
 use crate::world::Manner;
 
 #[test]
@@ -68,6 +72,20 @@ fn a_plan_is_read_as_it_was_written() {
         let plan = Plan::draw(seed);
         assert_eq!(Plan::read(&plan.to_string()), Ok(plan), "seed {seed}");
     }
+}
+
+/// Where news is late, a closing may be the first that a holder hears of its slot being gone. Where
+/// nobody asks with small requests and nothing is probed, no canary would ever lead it on.
+#[test]
+fn a_holder_of_the_slot_goes_on_with_all_others_when_the_incident_ends() {
+    let plan = (0..).map(Plan::draw).find(|plan| plan.knobs.canaries > 0).unwrap();
+    let seat = Seat::new(&Mould::of(&plan, None), 0, time(0));
+    let endpoint = &seat.endpoints[0];
+    endpoint.hold(time(1));
+    endpoint.lend(time(2), 0);
+    assert_eq!(endpoint.rung(), Some(Rung::Canary));
+    endpoint.release(time(3));
+    assert_eq!(endpoint.rung(), Some(Rung::Ramp));
 }
 
 /// Prints what happens in the run of one seed or of one kept replay, for whoever looks for a cause.

@@ -8,7 +8,7 @@ use gateway::config;
 use quorum::{CouncilRule, EndpointKey, NodeId};
 
 use crate::carrier::Carrier;
-use crate::plan::Ms;
+use crate::plan::{Ms, Plan};
 use crate::rules;
 use crate::sabotage::Sabotage;
 use crate::seat::Seat;
@@ -40,6 +40,20 @@ pub(crate) struct Mould {
     pub(crate) pools: Vec<config::Pool>,
     pub(crate) rule: CouncilRule,
     pub(crate) sabotage: Option<Sabotage>,
+}
+
+impl Mould {
+    /// What a plan's nodes are made of.
+    pub(crate) fn of(plan: &Plan, sabotage: Option<Sabotage>) -> Self {
+        let key = |endpoint| format!("pool-{}/e{endpoint}", plan.pool_of(endpoint));
+        Self {
+            names: (0..plan.nodes()).map(|node| NodeId::new(&format!("gw-{node}"))).collect(),
+            keys: (0..plan.endpoints()).map(|one| EndpointKey::new(&key(one))).collect(),
+            pools: rules::pools(plan, sabotage),
+            rule: rules::council(plan),
+            sabotage,
+        }
+    }
 }
 
 /// One node.

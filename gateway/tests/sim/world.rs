@@ -10,10 +10,6 @@ mod net;
 mod rounds;
 mod traffic;
 
-use std::rc::Rc;
-
-use quorum::{EndpointKey, NodeId};
-
 use crate::chance::Chance;
 use crate::invariants::{Happening, Invariants, Violation};
 use crate::ledger::{Figures, Ledger};
@@ -93,10 +89,6 @@ impl World {
         // Breakers and choices draw from the thread's chance.
         fastrand::seed(plan.seed);
         let count = plan.nodes();
-        let names: Rc<[NodeId]> = (0..count).map(|n| NodeId::new(&format!("gw-{n}"))).collect();
-        let keys: Rc<[EndpointKey]> = (0..plan.endpoints())
-            .map(|e| EndpointKey::new(&format!("pool-{}/e{e}", plan.pool_of(e))))
-            .collect();
         let mut world = Self {
             now: 0,
             nodes: Vec::with_capacity(count),
@@ -104,13 +96,7 @@ impl World {
             calm_since: Some(0),
             chance: Chance::new(plan.seed),
             queue: Queue::default(),
-            mould: Mould {
-                names,
-                keys,
-                pools: rules::pools(plan, manner.sabotage),
-                rule: rules::council(plan),
-                sabotage: manner.sabotage,
-            },
+            mould: Mould::of(plan, manner.sabotage),
             manner,
             active: Vec::new(),
             cut: vec![0; count],
@@ -205,7 +191,7 @@ impl World {
             }
             Event::Push { from, push } => self.receive_push(node, from, &push),
             Event::Crosses(attempt) => self.cross(node, attempt),
-            Event::Answer(attempt) => self.answer(node, attempt),
+            Event::Answer(attempt) => self.answer(node, *attempt),
             Event::ProbeAnswer { endpoint, fence, has_passed } => {
                 self.answer_probe(node, endpoint, fence, has_passed);
             }

@@ -9,7 +9,7 @@ use gateway::fleet::Admission;
 use crate::carrier::{Parcel, Push};
 use crate::plan::Ms;
 
-/// Something that happens at its time.
+/// Something that happens at its time. Small, for the queue moves it about.
 pub(crate) enum Event {
     /// A node's round.
     Round,
@@ -22,9 +22,9 @@ pub(crate) enum Event {
     /// News arrives that was pushed.
     Push { from: usize, push: Rc<Push> },
     /// A request that is under way crosses the slow limit.
-    Crosses(Attempt),
+    Crosses(Box<Attempt>),
     /// The endpoint answers a request.
-    Answer(Attempt),
+    Answer(Box<Attempt>),
     /// The endpoint answers a probe of the fleet's.
     ProbeAnswer { endpoint: usize, fence: (u64, u32), has_passed: bool },
     /// A fault begins.

@@ -35,7 +35,7 @@ impl World {
             let endpoint = self.plan.endpoints_of(pool).start + admission.endpoint().index;
             let is_canary = !is_degraded && self.nodes[node].seat.is_canarying(endpoint);
             let reply = self.dispatch(node, endpoint, is_canary);
-            let attempt = Attempt { endpoint, admission, reply, is_canary };
+            let attempt = Box::new(Attempt { endpoint, admission, reply, is_canary });
             let (takes, event) = match reply {
                 Reply::Good => (20 + self.chance.below(200), Event::Answer(attempt)),
                 Reply::Fault => (5 + self.chance.below(50), Event::Answer(attempt)),
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// A request under way crosses the slow limit.
-    pub(super) fn cross(&mut self, node: usize, mut attempt: Attempt) {
+    pub(super) fn cross(&mut self, node: usize, mut attempt: Box<Attempt>) {
         let now = self.nodes[node].clock.read(self.now);
         let endpoint = attempt.endpoint;
         self.suffer(node, endpoint, true);
@@ -220,7 +220,7 @@ impl World {
             Reply::Slow => (Reply::Fault, rules::PROBE_TIMEOUT),
             reply @ (Reply::Good | Reply::Fault) => (reply, 20 + self.chance.below(300)),
         };
-        let attempt = Attempt { endpoint, admission, reply, is_canary };
+        let attempt = Box::new(Attempt { endpoint, admission, reply, is_canary });
         let generation = self.nodes[node].generation;
         self.queue.put(self.now + takes, (node, generation), Event::Answer(attempt));
     }
