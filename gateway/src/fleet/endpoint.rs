@@ -215,10 +215,12 @@ impl Endpoint {
     }
 
     /// Holds the fleet's canary slot: admits the few small requests that its breaker allows, with
-    /// `successes` of earlier holders counted.
+    /// `successes` of earlier holders counted. A slot that comes back to its holder is a new hold: what
+    /// was counted under the older one is not that hold's, and it is idle anew.
     pub fn lend(&self, now: Duration, successes: u32) {
         self.change_with(now, |guarded| {
             guarded.is_lent = true;
+            guarded.breaker.hold(now);
             ((), guarded.breaker.lend(now, successes))
         });
     }

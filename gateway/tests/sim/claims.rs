@@ -1,6 +1,6 @@
 //! The claims of the simulation.
 
-use breaker::Rung;
+use breaker::{Errand, Outcome, Rung};
 
 use crate::node::Mould;
 use crate::plan::Plan;
@@ -86,6 +86,22 @@ fn a_holder_of_the_slot_goes_on_with_all_others_when_the_incident_ends() {
     assert_eq!(endpoint.rung(), Some(Rung::Canary));
     endpoint.release(time(3));
     assert_eq!(endpoint.rung(), Some(Rung::Ramp));
+}
+
+/// Where news is late, a slot may come back to its holder before that has heard of its being gone.
+#[test]
+fn what_a_holder_counted_under_an_older_hold_does_not_count_under_the_next() {
+    let plan = (0..).map(Plan::draw).find(|plan| plan.knobs.canaries > 1).unwrap();
+    let seat = Seat::new(&Mould::of(&plan, None), 0, time(0));
+    let endpoint = &seat.endpoints[0];
+    endpoint.hold(time(1));
+    endpoint.lend(time(2), 0);
+    endpoint.admit(time(3), Errand::Probe).ok().unwrap().settle(time(4), Outcome::Success);
+    assert_eq!(endpoint.view(time(4)).half_open_successes, 1);
+    endpoint.lend(time(5), 0);
+    let view = endpoint.view(time(1_000));
+    assert_eq!(view.half_open_successes, 0);
+    assert_eq!(view.half_open_idle, Some(time(995)), "the new hold is idle anew");
 }
 
 /// Prints what happens in the run of one seed or of one kept replay, for whoever looks for a cause.

@@ -68,6 +68,11 @@ fn has_own_vote(world: &World, node: usize, endpoint: usize) -> bool {
     let seen = &process.seat.endpoints[endpoint];
     let clock = process.clock.read(world.now);
     let view = process.seat.deputy.council().endpoint(clock, &seen.key);
+    // An opening that ended in the very round that made it took along the vote behind it, which may
+    // have been a second-hand one.
+    if view.as_ref().is_none_or(|view| !view.is_open) {
+        return true;
+    }
     let mine = view.iter().flat_map(|view| &view.votes).find(|vote| vote.voter == process.id());
     mine.is_some_and(|vote| vote.vote.state == VoteState::Stands)
 }
