@@ -125,6 +125,9 @@ async fn shadow_decides_and_shows_and_never_reroutes() {
         (&view["local"]["mode"], &view["local"]["state"]),
         (&"shadow".into(), &"open".into())
     );
+    let verdict = view["verdict"].as_str().unwrap();
+    let wanted = "in: as a shadow it would be out because its breaker opened (consecutive faults)";
+    assert_eq!((verdict, &view["in_rotation"]), (wanted, &true.into()));
     assert_eq!(view["cluster"]["votes_counted"], 0, "a shadow's vote does not count");
     assert_eq!(view["votes"][0]["weight"], "shadow", "it is shown all the same: {view}");
 }
