@@ -183,7 +183,10 @@ async fn an_endpoint_much_slower_than_its_siblings_is_taken_out() {
         endpoints.push((name, address));
         mocks.push(mock);
     }
-    mocks[1].set(Behaviour { latency_ms: Some(150), ..Behaviour::default() });
+    // Beside siblings that take no time at all the machine's own hiccups would be four times as long.
+    for (mock, latency) in mocks.iter().zip([25, 200, 25]) {
+        mock.set(Behaviour { latency_ms: Some(latency), ..Behaviour::default() });
+    }
     let relative = "circuit_breaker: { slow: { relative: 4 } }";
     let gateway = serve(directory.path(), &endpoints, relative);
     let clients = gateway.clients;
