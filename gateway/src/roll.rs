@@ -5,7 +5,7 @@
 //! a member that is not met counts as one that is lost.
 //!
 //! Invariants: the file holds the old list or the new one, never half of one; a file that is of no
-//! use is said to be so and the node starts without.
+//! use is said to be so and set aside for whoever looks into it, and the node starts without.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -41,15 +41,19 @@ impl Roll {
 
     /// Tells the council whom this node knew in its last life. To be called before anything is heard.
     pub fn recall(&self, seat: &Seat) {
+        self.recall_into(|names| seat.council().recall(clock::now(), names));
+    }
+
+    fn recall_into(&self, hear: impl FnOnce(Vec<NodeId>)) {
         match read(&self.path) {
             Ok(names) if names.is_empty() => {}
             Ok(names) => {
                 tracing::info!(members = names.len(), "the members of the last life are known");
-                seat.council().recall(clock::now(), names);
+                hear(names);
             }
             Err(error) => {
-                let path = self.path.display();
-                tracing::warn!(%path, %error, "the list of members is of no use");
+                let to = set_aside(&self.path);
+                tracing::warn!(to = %to.display(), %error, "the list of members is of no use");
             }
         }
     }
@@ -71,7 +75,9 @@ impl Roll {
                     Ok(Err(error)) => {
                         tracing::warn!(%error, "the list of members cannot be written");
                     }
-                    Err(_) => {}
+                    Err(error) => {
+                        tracing::error!(%error, "the writer of the list of members has panicked");
+                    }
                 }
             }
             if is_over {
@@ -105,6 +111,18 @@ fn read(path: &Path) -> io::Result<Vec<NodeId>> {
     Ok(names.into_iter().map(NodeId::new).collect())
 }
 
+/// Puts a list that is of no use under its name with `.bad`, in the place of an earlier one, so that
+/// the next list does not wipe out what went wrong. Returns where it lies, which is where it was if it
+/// cannot be renamed.
+fn set_aside(path: &Path) -> PathBuf {
+    let mut to = path.as_os_str().to_owned();
+    to.push(".bad");
+    match fs::rename(path, &to) {
+        Ok(()) => PathBuf::from(to),
+        Err(_) => path.to_owned(),
+    }
+}
+
 /// Writes beside the file and renames, so that a crash leaves the old list or the new one.
 fn replace(path: &Path, names: &[NodeId]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
@@ -120,6 +138,18 @@ fn replace(path: &Path, names: &[NodeId]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_is_of_no_use_is_kept_beside_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let roll = Roll::beside(&directory.path().join("state"), Duration::from_secs(1));
+        fs::write(&roll.path, "gw 1\n").unwrap();
+        roll.recall_into(|_| panic!("there is nothing to recall"));
+        replace(&roll.path, &[NodeId::new("gw-2")]).unwrap();
+        let bad = directory.path().join("state.members.bad");
+        assert_eq!(fs::read_to_string(bad).unwrap(), "gw 1\n");
+        assert_eq!(read(&roll.path).unwrap(), [NodeId::new("gw-2")]);
+    }
 
     #[test]
     fn what_was_written_is_read_and_nothing_else_is() {

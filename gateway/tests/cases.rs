@@ -24,7 +24,7 @@ use gateway::mock::{Behaviour, Hang};
 use hyper::Method;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -213,6 +213,25 @@ async fn f05_the_limit_of_a_client_is_an_answer_and_says_nothing_about_the_endpo
         let answer = call(house.clients, Method::POST, CHAT, &headers, &chat_body(false)).await;
         assert_eq!(answer.unwrap().0.as_u16(), 200, "{nonsense}");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_takes_its_time_to_ask_has_its_own_limit_whole() {
+    let (address, _mock) = mock("a").await;
+    let house = serve(&[("a", address)], "{}", "");
+    let body = chat_body(false);
+    let mut client = TcpStream::connect(house.clients).await.unwrap();
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         x-stainless-read-timeout: 0.3\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    client.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[tokio::test]

@@ -3,8 +3,6 @@
 //! It stands here and not with the breaker because counting needs a dependency and that crate has
 //! none. What it takes in nanoseconds is printed by `cargo run --release -p breaker --example cost`.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use allocation_counter::measure;

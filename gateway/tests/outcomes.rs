@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use breaker::State;
 use gateway::clock;
+use quorum::Forced;
 
 use local::{Ask, House, Plan, mock, nobody, until};
 use raw::{
@@ -94,6 +95,28 @@ async fn a_list_leaves_what_it_does_not_name_where_the_table_has_it() {
         assert_eq!(house.ask().await.status, told, "{status} with {top}");
         assert_eq!(left(&house), PAUSE, "{status} with {top}");
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_refuses_our_credential_is_shown_as_misconfigured_until_it_serves() {
+    let raw =
+        Raw::start(|number, _| vec![Act::Say(if number == 0 { failed(401) } else { good("yes") })])
+            .await;
+    let plan = Plan::of(&[("a", raw.address)]);
+    let house = plan.top("circuit_breaker: { mode: shadow }").start().await;
+    assert_eq!(house.ask().await.status, 502);
+    let told = house.admin("endpoints/demo/a/explain").await;
+    let verdict = told["verdict"].as_str().unwrap();
+    assert!(verdict.contains("it refused our credential"), "{verdict}");
+    assert_eq!(told["misconfigured"], true);
+    let gauge = |value| format!("quorumgate_upstream_misconfigured{{endpoint=\"demo/a\"}} {value}");
+    let metrics = Ask::get("/metrics").send(house.app.admin_address).await;
+    assert!(metrics.text().contains(&gauge(1)), "{}", metrics.text());
+    // An operator's word goes above the pause.
+    house.endpoint("a").force(Forced::Closed);
+    assert_eq!(house.ask().await.status, 200);
+    let metrics = Ask::get("/metrics").send(house.app.admin_address).await;
+    assert!(metrics.text().contains(&gauge(0)), "{}", metrics.text());
 }
 
 #[tokio::test]

@@ -125,6 +125,9 @@ async fn shadow_decides_and_shows_and_never_reroutes() {
         (&view["local"]["mode"], &view["local"]["state"]),
         (&"shadow".into(), &"open".into())
     );
+    let verdict = view["verdict"].as_str().unwrap();
+    let wanted = "in: as a shadow it would be out because its breaker opened (consecutive faults)";
+    assert_eq!((verdict, &view["in_rotation"]), (wanted, &true.into()));
     assert_eq!(view["cluster"]["votes_counted"], 0, "a shadow's vote does not count");
     assert_eq!(view["votes"][0]["weight"], "shadow", "it is shown all the same: {view}");
 }
@@ -180,7 +183,10 @@ async fn an_endpoint_much_slower_than_its_siblings_is_taken_out() {
         endpoints.push((name, address));
         mocks.push(mock);
     }
-    mocks[1].set(Behaviour { latency_ms: Some(150), ..Behaviour::default() });
+    // Beside siblings that take no time at all the machine's own hiccups would be four times as long.
+    for (mock, latency) in mocks.iter().zip([25, 200, 25]) {
+        mock.set(Behaviour { latency_ms: Some(latency), ..Behaviour::default() });
+    }
     let relative = "circuit_breaker: { slow: { relative: 4 } }";
     let gateway = serve(directory.path(), &endpoints, relative);
     let clients = gateway.clients;

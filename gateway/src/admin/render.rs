@@ -173,6 +173,9 @@ impl Admin {
             self.meters.gauge("votes", &[("endpoint", name)]).set(cluster.tally.counted as f64);
             let in_flight = f64::from(endpoint.in_flight());
             self.meters.gauge("in_flight", &[("endpoint", name)]).set(in_flight);
+            let misconfigured = if endpoint.is_misconfigured() { 1.0 } else { 0.0 };
+            let labels = [("endpoint", name)];
+            self.meters.gauge("upstream_misconfigured", &labels).set(misconfigured);
             tenants::measure(now, &self.meters, endpoint);
         }
         for pool in self.seat.fleet().pools() {
@@ -285,6 +288,7 @@ fn summary(now: Duration, pool: &Pool, endpoint: &Endpoint, cluster: &EndpointVi
         "votes": votes,
         "windows": windows,
         "cooling_ms": millis(endpoint.cooling_for(now)),
+        "misconfigured": endpoint.is_misconfigured(),
         "weight_percent": endpoint.weight(),
         "in_flight": endpoint.in_flight(),
         "latency_ms": millis(endpoint.latency()),

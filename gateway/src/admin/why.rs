@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use breaker::{Rung, State};
+use breaker::{Mode, Rung, State};
 use quorum::Forced;
 use quorum::view::EndpointView;
 
@@ -16,25 +16,73 @@ pub(super) fn verdict(
     cluster: &EndpointView,
     is_suspect: bool,
 ) -> String {
+    let pause = pause(now, endpoint);
+    match (cluster.forced, endpoint.config.rule.mode, pause) {
+        (Forced::Open, ..) => "out: an operator forced it open".to_owned(),
+        (Forced::Closed, ..) => "in: an operator forced it closed".to_owned(),
+        (Forced::Auto, Mode::Enforce, pause) => {
+            let pause = pause.unwrap_or_else(|| unopposed(endpoint));
+            enforced(now, endpoint, cluster, is_suspect, pause)
+        }
+        (Forced::Auto, Mode::Shadow | Mode::Off, Some(pause)) => pause.to_owned(),
+        (Forced::Auto, Mode::Shadow, None) => shadowed(now, endpoint, cluster),
+        (Forced::Auto, Mode::Off, None) if cluster.is_open => {
+            format!("in: its breaker is off, though {}", conviction(cluster))
+        }
+        (Forced::Auto, Mode::Off, None) => "in: its breaker is off".to_owned(),
+    }
+}
+
+/// Why it is left alone for a while, if it is: whatever its breaker thinks and whether it is obeyed.
+fn pause(now: Duration, endpoint: &Endpoint) -> Option<&'static str> {
+    match (endpoint.cooling_for(now).is_zero(), endpoint.is_misconfigured()) {
+        (true, true | false) => None,
+        (false, true) => Some("left alone for a while: it refused our credential, see its api_key"),
+        (false, false) => Some("left alone for a while: it asked for a pause"),
+    }
+}
+
+fn unopposed(endpoint: &Endpoint) -> &'static str {
+    if endpoint.is_misconfigured() {
+        "in, but it refused our credential when it was last asked: see its api_key"
+    } else {
+        "in: nothing is held against it"
+    }
+}
+
+fn conviction(cluster: &EndpointView) -> String {
+    let tally = &cluster.tally;
+    format!(
+        "the whole fleet has it out: incident {}, {} of {} votes stand ({} needed)",
+        cluster.incident, tally.counted, cluster.electorate, tally.quorum
+    )
+}
+
+/// What holds for a breaker that is obeyed; `closed` is said of one that is closed.
+fn enforced(
+    now: Duration,
+    endpoint: &Endpoint,
+    cluster: &EndpointView,
+    is_suspect: bool,
+    closed: &str,
+) -> String {
     let view = endpoint.view(now);
     let reason = view.opened_for.map(|reason| reason.to_string()).unwrap_or_default();
     let tally = &cluster.tally;
-    match (cluster.forced, cluster.is_open, view.state) {
-        (Forced::Open, ..) => "out: an operator forced it open".to_owned(),
-        (Forced::Closed, ..) => "in: an operator forced it closed".to_owned(),
-        (Forced::Auto, true, _) => format!(
+    match (cluster.is_open, view.state) {
+        (true, _) => format!(
             "out for the whole fleet: incident {}, {} of {} votes stand ({} needed)",
             cluster.incident, tally.counted, cluster.electorate, tally.quorum
         ),
-        (Forced::Auto, false, State::Open) if is_suspect => format!(
+        (false, State::Open) if is_suspect => format!(
             "out on this node only: its breaker opened ({reason}), and so did most others while \
              other members see no fault; this node suspects itself and abstains"
         ),
-        (Forced::Auto, false, State::Open) => format!(
+        (false, State::Open) => format!(
             "out on this node only: its breaker opened ({reason}); {} of {} needed votes",
             tally.counted, tally.quorum
         ),
-        (Forced::Auto, false, State::HalfOpen) => match view.rung {
+        (false, State::HalfOpen) => match view.rung {
             Some(Rung::Probe) => "out on this node: a probe decides".to_owned(),
             Some(Rung::Ramp) => {
                 format!("in, with {} % of its weight: it has just recovered", endpoint.weight())
@@ -43,10 +91,25 @@ pub(super) fn verdict(
                 "half-open on this node: a few small requests are let through".to_owned()
             }
         },
-        (Forced::Auto, false, State::Closed) if !endpoint.cooling_for(now).is_zero() => {
-            "left alone for a while: it asked for a pause".to_owned()
+        (false, State::Closed) => closed.to_owned(),
+    }
+}
+
+/// What holds for a breaker that is only watched: it is in, and what would be so if it were obeyed.
+fn shadowed(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
+    let view = endpoint.view(now);
+    let reason = view.opened_for.map(|reason| reason.to_string()).unwrap_or_default();
+    match (cluster.is_open, view.state) {
+        (true, _) => {
+            format!("in: as a shadow it would be out because {}", conviction(cluster))
         }
-        (Forced::Auto, false, State::Closed) => "in: nothing is held against it".to_owned(),
+        (false, State::Open) => {
+            format!("in: as a shadow it would be out because its breaker opened ({reason})")
+        }
+        (false, State::HalfOpen) => {
+            format!("in: as a shadow it would be half-open after its breaker opened ({reason})")
+        }
+        (false, State::Closed) => unopposed(endpoint).to_owned(),
     }
 }
 

@@ -42,15 +42,16 @@ pub(super) fn check(
     let root = Section::root(&source);
     let server = process::server(&root, &file.server)?;
     let admin = process::admin(&root, &file.admin, server.listen)?;
+    let pools = models::pools(&root, file)?;
     Ok(Config {
         server,
         admin,
         cluster: cluster::cluster(&root, &file.cluster)?,
         state: process::state(&root, &file.state)?,
         fail_closed: process::fail_closed(&root, &file.fail_closed)?,
-        retry: process::retry(&root, &file.retry)?,
+        retry: process::retry(&root, &file.retry, &pools)?,
         log: process::log(&root, &file.log)?,
-        pools: models::pools(&root, file)?,
+        pools,
     })
 }
 

@@ -8,6 +8,7 @@ use super::*;
 mod circuit;
 mod levels;
 mod refused;
+mod useless;
 
 /// The example of the interface description, with the keys this version has.
 const EXAMPLE: &str = r#"

@@ -24,6 +24,8 @@ pub(super) mod probe;
 mod rule;
 mod tenant;
 
+pub(super) use self::tenant::TENANTS_SUM_MAX;
+
 /// What a level of the configuration passes on to the level below.
 #[derive(Clone)]
 pub(super) struct Inherited {
@@ -96,18 +98,7 @@ impl Inherited {
         let total = ("total", Some(self.timeouts.total), ends.total.place());
         let first_token = ("first_token", self.timeouts.first_token, ends.first_token.place());
         let slow = &self.rule.slow;
-        // Without a limit of its own the first token is waited for as long as the first byte.
-        if let (Some(place), Some(limit), None) =
-            (raw.first_token.place(), slow.first_token, self.timeouts.first_token)
-            && limit > self.timeouts.first_byte
-        {
-            let (limit, end) = (duration_text(limit), duration_text(self.timeouts.first_byte));
-            let problem =
-                format!("{limit} is never seen, timeouts.first_byte ends the request at {end}");
-            let cure = format!("use at most {end}, or set timeouts.first_token");
-            let path = "circuit_breaker.slow.first_token";
-            return Err(level.refuse(path, Some(place), &problem, &cure));
-        }
+        self.agree_first_byte(level, raw, ends)?;
         let p95_place = raw.p95.get().and_then(|raw| raw.first_token.place());
         let p95 = slow.p95.and_then(|p95| p95.first_token);
         // The other limits end below `slow.total` or `slow.first_token`, by the rule's own check.
@@ -130,6 +121,44 @@ impl Inherited {
                 format!("{slow} is never seen, timeouts.{end_key} ends the request at {end}");
             let cure = format!("set it below {end} or raise timeouts.{end_key}");
             return Err(level.refuse(&path, slow_place.or(end_place), &problem, &cure));
+        }
+        Ok(())
+    }
+    /// As `agree`, where the first token has no limit of its own and is waited for as long as the
+    /// first byte. The default of `slow.first_token` is nobody's wish, so that whoever shortens the
+    /// wait alone need not repeat it.
+    fn agree_first_byte(
+        &self,
+        level: &Section<'_>,
+        raw: &SlowSection,
+        ends: &TimeoutsSection,
+    ) -> Result<(), ConfigError> {
+        if self.timeouts.first_token.is_some() {
+            return Ok(());
+        }
+        let end = self.timeouts.first_byte;
+        let end_place = ends.first_byte.place().or(ends.first_token.place());
+        let slow = &self.rule.slow;
+        let is_default = slow.first_token == Rule::default().slow.first_token;
+        let place = raw.first_token.place().or(end_place.filter(|_| !is_default));
+        let beyond = slow.first_token.filter(|limit| *limit > end);
+        let p95_place = raw.p95.get().and_then(|raw| raw.first_token.place()).or(end_place);
+        let p95 = slow.p95.and_then(|p95| p95.first_token).filter(|limit| *limit >= end);
+        // At the very end a slow limit is still seen, while times reach up to it and not beyond.
+        let pairs = [
+            ("first_token", place, beyond, "at most"),
+            ("p95.first_token", p95_place, p95, "less than"),
+        ];
+        for (key, place, limit, bound) in pairs {
+            let (Some(place), Some(limit)) = (place, limit) else {
+                continue;
+            };
+            let (limit, end) = (duration_text(limit), duration_text(end));
+            let problem =
+                format!("{limit} is never seen, timeouts.first_byte ends the request at {end}");
+            let cure = format!("use {bound} {end}, or set timeouts.first_token");
+            let path = format!("circuit_breaker.slow.{key}");
+            return Err(level.refuse(&path, Some(place), &problem, &cure));
         }
         Ok(())
     }

@@ -10,14 +10,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::circuit::Inherited;
+use super::circuit::{Inherited, TENANTS_SUM_MAX};
 use super::{DURATION_MAX, DURATION_MIN, REPEAT, choice};
 use crate::config::address;
 use crate::config::error::ConfigError;
 use crate::config::file::{At, EndpointSection, File, Given, ModelSection, Place};
 use crate::config::scalar::{Refusal, duration, duration_text, name, whole};
 use crate::config::section::Section;
-use crate::config::{ENDPOINTS_MAX, Endpoint, Health, Kind, OnAllOpen, Policy, Pool};
+use crate::config::{
+    ENDPOINTS_MAX, Endpoint, Health, Kind, OnAllOpen, Policy, Pool, StatusClass, TenantScope,
+};
 
 /// Longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 128;
@@ -44,7 +46,7 @@ pub(super) fn pools(root: &Section<'_>, file: &File) -> Result<Vec<Pool>, Config
         return Err(root.refuse("models", file.models.place(), "there is no model", FIRST_MODEL));
     }
     let mut taken = Taken::new();
-    let mut endpoints: usize = 0;
+    let (mut endpoints, mut tenants): (usize, usize) = (0, 0);
     let mut pools = Vec::with_capacity(models.len());
     for (index, model) in models.iter().enumerate() {
         let section = root.item("models", index, model.place, &model.value.name);
@@ -53,9 +55,23 @@ pub(super) fn pools(root: &Section<'_>, file: &File) -> Result<Vec<Pool>, Config
             let problem = format!("with this model there are more than {ENDPOINTS_MAX} endpoints");
             return Err(section.refuse("endpoints", None, &problem, "spread them over two fleets"));
         }
-        pools.push(pool(&section, &model.value, &defaults, &mut taken)?);
+        let pool = pool(&section, &model.value, &defaults, &mut taken)?;
+        tenants +=
+            pool.endpoints.iter().filter_map(|one| one.tenants.as_ref()).map(most).sum::<usize>();
+        if tenants > TENANTS_SUM_MAX {
+            let problem = format!(
+                "with this model up to {tenants} tenants are remembered for all endpoints together"
+            );
+            let cure = format!("lower it, so that the sum is at most {TENANTS_SUM_MAX}");
+            return Err(section.refuse("circuit_breaker.tenant.max", None, &problem, &cure));
+        }
+        pools.push(pool);
     }
     Ok(pools)
+}
+
+fn most(scope: &TenantScope) -> usize {
+    scope.most
 }
 
 fn pool(
@@ -165,6 +181,11 @@ fn endpoint(
     };
     let kind = section.or("kind", &raw.kind, Kind::default(), |text| choice(text, &Kind::ALL))?;
     super::circuit::probe::fits(section, kind, &own.probe, &own.rule)?;
+    // An inherited pause after what is no fault here has no effect, and a written one was refused.
+    let mut codes = own.codes;
+    let faults =
+        codes.pause.iter().copied().filter(|code| codes.class(*code) == StatusClass::Fault);
+    codes.pause = faults.collect();
     Ok(Endpoint {
         name,
         address: format!("http://{}", found.authority),
@@ -177,7 +198,7 @@ fn endpoint(
         probe: own.probe,
         rule: own.rule,
         tenants: own.tenants,
-        codes: own.codes,
+        codes,
         health: health(section, raw)?,
     })
 }

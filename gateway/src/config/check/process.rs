@@ -20,7 +20,8 @@ use crate::config::file::{
 use crate::config::scalar::{Refusal, duration, size, whole};
 use crate::config::section::Section;
 use crate::config::{
-    Admin, FailClosed, Log, LogFormat, RETRY_ON_MAX, Retry, RetryOn, Server, StateFile,
+    Admin, FailClosed, Log, LogFormat, Pool, RETRY_ON_MAX, Retry, RetryOn, Server, StateFile,
+    StatusClass,
 };
 
 const SERVER_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
@@ -205,14 +206,22 @@ pub(super) fn header_name(text: &str) -> Result<String, Refusal> {
     Ok(text.to_owned())
 }
 
-/// Reads `retry`.
-pub(super) fn retry(root: &Section<'_>, given: &Given<RetrySection>) -> Result<Retry, ConfigError> {
+/// Reads `retry`; `pools` say which statuses are a fault somewhere.
+pub(super) fn retry(
+    root: &Section<'_>,
+    given: &Given<RetrySection>,
+    pools: &[Pool],
+) -> Result<Retry, ConfigError> {
     let section = root.child("retry", given);
     let none = RetrySection::default();
     let raw = given.get().unwrap_or(&none);
     let max_attempts = section
         .or("max_attempts", &raw.max_attempts, ATTEMPTS, |text| whole(text, 1..=ATTEMPTS_MAX))?;
-    let on = retry_on(&section, &raw.on)?;
+    let is_fault = |code: u16| {
+        let mut endpoints = pools.iter().flat_map(|pool| &pool.endpoints);
+        endpoints.any(|endpoint| endpoint.codes.class(code) == StatusClass::Fault)
+    };
+    let on = retry_on(&section, &raw.on, &is_fault)?;
     if max_attempts == 1 && !raw.on.entries().is_empty() {
         let cure = "remove it or raise max_attempts";
         return Err(section.refuse(
@@ -222,14 +231,16 @@ pub(super) fn retry(root: &Section<'_>, given: &Given<RetrySection>) -> Result<R
             cure,
         ));
     }
-    let on = if max_attempts == 1 { RetryOn { refused: false, codes: Vec::new() } } else { on };
+    let mut on = if max_attempts == 1 { RetryOn { refused: false, codes: Vec::new() } } else { on };
+    on.codes.retain(|code| is_fault(*code));
     Ok(Retry { max_attempts, on })
 }
 
-/// Reads `retry.on`: the word `refused`, and statuses.
+/// Reads `retry.on`: the word `refused`, and statuses that are a fault somewhere.
 fn retry_on(
     section: &Section<'_>,
     given: &Given<List<Scalar, RETRY_ON_MAX>>,
+    is_fault: &dyn Fn(u16) -> bool,
 ) -> Result<RetryOn, ConfigError> {
     if given.get().is_none() {
         return Ok(RetryOn { refused: true, codes: vec![502, 503, 529] });
@@ -245,6 +256,11 @@ fn retry_on(
                 )
             }),
         })?;
+        if let Some(code) = code.filter(|code| !is_fault(*code)) {
+            let problem = format!("{code} is a fault of no endpoint, so that it is never retried");
+            let cure = "remove it, or take it out of the list that says so";
+            return Err(section.refuse(&format!("on[{index}]"), Some(entry.place), &problem, cure));
+        }
         on.refused |= code.is_none();
         on.codes.extend(code);
     }

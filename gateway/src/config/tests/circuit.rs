@@ -204,8 +204,8 @@ fn a_p95_no_request_can_cross_is_refused() {
     );
     refused_before(
         &circuit.replace("40s", "10m"),
-        "1:63: circuit_breaker.slow.p95.first_token: 10m is never seen, timeouts.total ends the \
-         request at 10m; set it below 10m or raise timeouts.total",
+        "1:63: circuit_breaker.slow.p95.first_token: 10m is never seen, timeouts.first_byte ends \
+         the request at 30s; use less than 30s, or set timeouts.first_token",
     );
 }
 

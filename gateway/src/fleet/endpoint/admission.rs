@@ -106,3 +106,45 @@ impl Drop for Admission {
         self.conclude(Duration::ZERO, Outcome::Neutral);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use breaker::Errand;
+
+    use crate::config;
+    use crate::fleet::Fleet;
+    use crate::metrics::Meters;
+
+    use super::*;
+
+    #[test]
+    fn what_was_never_sent_is_not_recorded_and_what_was_dropped_is_neutral() {
+        let text = "models: [ { name: m, endpoints: [ { name: a, address: \"http://a\" } ] } ]";
+        let config = config::parse(text, "test.yaml", &|_| None).unwrap();
+        let meters = Meters::new();
+        let fleet = Fleet::new(&config.pools, &meters, &(Arc::new(|_| {}) as _));
+        let (_, endpoint) = fleet.endpoints().next().unwrap();
+        let counted = |count: u32| {
+            let series = "quorumgate_attempts_total{endpoint=\"m/a\",outcome=\"neutral\"}";
+            meters.render().contains(&format!("{series} {count}\n"))
+        };
+        let admit = || endpoint.admit(Duration::ZERO, Errand::PassThrough).unwrap();
+        admit().withdraw();
+        assert!(counted(0) && endpoint.in_flight() == 0, "{}", meters.render());
+        drop(admit());
+        assert!(counted(1) && endpoint.in_flight() == 0, "{}", meters.render());
+        assert_eq!(endpoint.view(Duration::ZERO).requests, 0);
+    }
+
+    #[test]
+    fn an_order_makes_no_probe_a_request() {
+        let text = "models: [ { name: m, endpoints: [ { name: a, address: \"http://a\" } ] } ]";
+        let config = config::parse(text, "test.yaml", &|_| None).unwrap();
+        let fleet = Fleet::new(&config.pools, &Meters::new(), &(Arc::new(|_| {}) as _));
+        let (_, endpoint) = fleet.endpoints().next().unwrap();
+        endpoint.hold(Duration::ZERO);
+        endpoint.force(quorum::Forced::Closed);
+        assert!(endpoint.admit(Duration::ZERO, Errand::Probe).is_err());
+        assert!(endpoint.admit(Duration::ZERO, Errand::Request { prompt_tokens: 1 }).is_ok());
+    }
+}

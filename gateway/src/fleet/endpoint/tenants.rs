@@ -2,12 +2,15 @@
 //!
 //! A provider may throttle or fail one account and serve the others well. With this scope what a
 //! tenant's requests meet is held against the endpoint for that tenant alone. What the fleet, an
-//! operator or a pause says holds for all; the endpoint's own breaker judges the requests that name no
-//! tenant, the probes and the health checks, and only it states anything to the fleet.
+//! operator or a pause says holds for all, and so does the weight of an endpoint that has just
+//! returned. The endpoint's own breaker judges the requests that name no tenant, the probes, the health
+//! checks and, while this node tries the endpoint on behalf of the fleet, everybody's canaries; only it
+//! states anything to the fleet.
 //!
-//! Invariants: no more tenants than the configured number are remembered, the least recently used is
-//! forgotten first; a verdict finds the breaker that gave the permit, forgotten or not; nobody probes
-//! for a tenant, so that its ladder begins with canaries, of any length.
+//! Invariants: no more tenants than the configured number are remembered, the least recently used (to
+//! a second) is forgotten first; a verdict finds the breaker that gave the permit, forgotten or not;
+//! nobody probes for a tenant, so that its ladder begins with canaries, of any length; a tenant's
+//! breaker judges no times, so that it stays small.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -349,6 +352,8 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use breaker::{Cause, Outcome};
+
     use super::*;
 
     #[test]
@@ -370,7 +375,49 @@ mod tests {
     }
 
     #[test]
-    fn a_tenants_breaker_is_small() {
-        assert!(size_of::<Breaker>() <= 2_048, "{}", size_of::<Breaker>());
+    fn a_tenant_takes_less_than_two_kilobytes_whatever_the_endpoint_judges_by() {
+        let mut rule = Rule::default();
+        rule.slow.relative = Some(3.0);
+        let scope = TenantScope { header: "x-tenant".to_owned(), most: 3 };
+        let tenants = Tenants::new(&scope, &rule);
+        assert_eq!((tenants.rule.slow.relative, tenants.rule.slow.p95), (None, None));
+        // The longest name, its places in both maps with their slack, and the counts of two `Arc`s.
+        let beside = 128 + 2 * 64 + 2 * 16;
+        let size = size_of::<Tenant>() + beside;
+        assert!(size <= 2_048, "{size}");
+    }
+
+    #[test]
+    fn who_never_comes_again_is_not_out_for_ever() {
+        let rule = Rule { failure_threshold: 1, ..Rule::default() };
+        let scope = TenantScope { header: "x-tenant".to_owned(), most: 3 };
+        let tenants = Tenants::new(&scope, &rule);
+        let tenant = tenants.used(Duration::ZERO, "a");
+        let fault = Outcome::Fault { weight: 1.0, cause: Cause::Other };
+        let transition = {
+            let mut breaker = tenant.lock();
+            let permit = breaker.admit(Duration::ZERO, Errand::Probe).0.unwrap();
+            breaker.settle(Duration::ZERO, permit, fault).unwrap()
+        };
+        tenant.mirror(&transition);
+        assert_eq!(tenants.count(Duration::ZERO), (1, 1));
+        assert_eq!(tenant.share(Duration::ZERO), 0.0);
+        let later = rule.open.max;
+        assert_eq!((tenants.count(later), tenants.out(later).len()), ((1, 0), 0));
+        assert_eq!(tenant.share(later), 1.0, "it may ask again");
+    }
+
+    #[test]
+    fn a_busy_tenant_is_noted_once_a_second_and_not_forgotten() {
+        let scope = TenantScope { header: "x-tenant".to_owned(), most: 2 };
+        let tenants = Tenants::new(&scope, &Rule::default());
+        let at = Duration::from_millis;
+        let busy = tenants.used(at(0), "busy");
+        assert!(busy.is_noted(at(999)) && !busy.is_noted(at(1_000)));
+        tenants.used(at(500), "idle");
+        tenants.used(at(1_000), "busy");
+        assert!(busy.is_noted(at(1_500)));
+        tenants.used(at(1_500), "new");
+        assert!(tenants.find("busy").is_some() && tenants.find("idle").is_none());
     }
 }

@@ -11,11 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use crate::config::StatusCodes;
 use crate::config::error::ConfigError;
 use crate::config::file::{CircuitSection, CodeList, Given};
 use crate::config::scalar::whole;
 use crate::config::section::Section;
+use crate::config::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 
 /// The statuses that may be classified; a success is one by its content.
 const CODES: RangeInclusive<u16> = 400..=599;
@@ -55,8 +55,55 @@ pub(super) fn overlay(
     capacity.extend(table.capacity.iter().filter(|code| !named.contains(code)));
     credential.extend(table.credential.iter().filter(|code| !named.contains(code)));
     let pause = read(section, "pause_status_codes", &raw.pause_status_codes, &mut Claimed::new())?;
+    let is_pause_written = pause.is_some();
     let pause = pause.unwrap_or_else(|| inherited.pause.clone());
-    Ok(StatusCodes { fault, neutral, capacity, credential, pause })
+    let codes = StatusCodes { fault, neutral, capacity, credential, pause };
+    if is_pause_written {
+        pauses_are_faults(section, raw, &codes)?;
+    }
+    too_many(section, raw, &codes)?;
+    Ok(codes)
+}
+
+/// Refuses a pause after a status that is no fault: it would never be asked for.
+fn pauses_are_faults(
+    section: &Section<'_>,
+    raw: &CircuitSection,
+    codes: &StatusCodes,
+) -> Result<(), ConfigError> {
+    let entries = raw.pause_status_codes.entries();
+    for (index, (code, entry)) in codes.pause.iter().zip(entries).enumerate() {
+        let problem = match codes.class(*code) {
+            StatusClass::Fault => continue,
+            StatusClass::Capacity => format!("{code} is no fault and has its pause already"),
+            StatusClass::Credential => format!("{code} is no fault and has a pause of its own"),
+            StatusClass::Neutral => format!("{code} is no fault and is passed on as it is"),
+        };
+        let key = format!("pause_status_codes[{index}]");
+        let cure = "remove it, or name it in fault_status_codes";
+        return Err(section.refuse(&key, Some(entry.place), &problem, cure));
+    }
+    Ok(())
+}
+
+/// Refuses a list that is too long with the statuses that went back to it.
+fn too_many(
+    section: &Section<'_>,
+    raw: &CircuitSection,
+    codes: &StatusCodes,
+) -> Result<(), ConfigError> {
+    let lists = [
+        ("capacity_status_codes", &raw.capacity_status_codes, &codes.capacity),
+        ("credential_status_codes", &raw.credential_status_codes, &codes.credential),
+    ];
+    for (key, given, list) in lists {
+        if list.len() > STATUS_CODES_MAX {
+            let problem = format!("with those that no list names these are {}", list.len());
+            let cure = format!("use at most {STATUS_CODES_MAX}");
+            return Err(section.refuse(key, given.place(), &problem, &cure));
+        }
+    }
+    Ok(())
 }
 
 /// Reads one list; `None` if it is left out.

@@ -5,8 +5,10 @@
 //! has it and the place where it stands.
 //!
 //! Invariants: a preset begins afresh from that preset, whatever was inherited, the mode excepted;
-//! every key given beside it is put on top; a setting of the other way back is refused, not
-//! ignored; a rule that is returned has passed its own check.
+//! every key given beside it is put on top; of the two ways back the one setting that each has for
+//! itself, `open.ttl` and `ramp.duration`, is refused beside the other. The rungs and the growing
+//! cool-down may stand beside a lazy way, which has no use for them, so that a level below can be
+//! staged with them; a rule that is returned has passed its own check.
 
 use std::time::Duration;
 

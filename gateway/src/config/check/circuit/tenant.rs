@@ -10,8 +10,11 @@ use crate::config::section::Section;
 
 /// Tenants remembered for one endpoint, unless told otherwise.
 const TENANTS: usize = 1_000;
-/// A breaker takes about a kilobyte, so that more would be felt with many endpoints.
+/// The most that can be remembered for one endpoint.
 const TENANTS_MAX: usize = 10_000;
+/// The most that can be remembered for all endpoints together. One takes about two kilobytes, its name
+/// and its places in the book included, so that this is some 200 MB.
+pub(in crate::config::check) const TENANTS_SUM_MAX: usize = 100_000;
 /// Headers that hold secrets; a tenant's name is shown to operators.
 const SECRET: [&str; 5] =
     ["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];
