@@ -21,6 +21,8 @@ struct Ear {
     now: Duration,
     pulse: u64,
     said: Vec<Vec<Statement>>,
+    /// What its own breaker says.
+    local: Local,
     decisions: Vec<Decision>,
 }
 
@@ -28,7 +30,8 @@ impl Ear {
     /// A council that has met four others and is past its observing.
     fn new(council: Council) -> Self {
         let said = vec![Vec::new(); 4];
-        let mut ear = Self { council, now: START, pulse: 0, said, decisions: Vec::new() };
+        let (local, decisions) = (Local::default(), Vec::new());
+        let mut ear = Self { council, now: START, pulse: 0, said, local, decisions };
         ear.run(seconds(5));
         ear
     }
@@ -49,6 +52,8 @@ impl Ear {
                 .collect();
             self.council.hear(self.now, &members);
             self.decisions.extend(self.council.step(self.now));
+            self.council.state(self.now, &key(), self.local.clone());
+            self.decisions.extend(self.council.step(self.now));
             self.council.statements(self.now);
         }
     }
@@ -67,7 +72,7 @@ impl Ear {
     fn trip(&mut self) {
         let (reason, evidence) = ("faults".to_owned(), Evidence::default());
         let opening = LocalOpening { since: self.now, reason, evidence };
-        self.council.state(self.now, &key(), open(&opening));
+        self.local = open(&opening);
     }
 }
 
@@ -113,6 +118,21 @@ fn a_seconded_vote_stands_while_anybody_has_the_endpoint_out() {
     ear.said[0] = vec![step(false)];
     ear.run(seconds(1));
     assert_eq!(ear.mine().map(|(_, state, _)| state), Some(VoteState::Withdrawn));
+}
+
+#[test]
+fn who_was_not_asked_what_it_sees_does_not_second() {
+    let mut ear = Ear::new(council());
+    let (requests, successes) = (100, 100);
+    let last_success = Some(Duration::ZERO);
+    let window_of_mine = Window { requests, successes, last_success, ..Window::default() };
+    ear.local = Local { window: window_of_mine, ..Local::default() };
+    ear.run(seconds(5));
+    ear.said[0] = vec![vote(VoteState::Stands, 4)];
+    ear.said[1] = vec![vote(VoteState::Stands, 4)];
+    ear.run(Duration::from_millis(100));
+    assert_eq!(ear.mine(), None);
+    assert!(!ear.decisions.iter().any(|one| matches!(one, Decision::Opened { .. })));
 }
 
 #[test]
@@ -177,11 +197,9 @@ fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
     let mut ear = Ear::new(council);
     ear.said = vec![vec![window(0, 0)]; 4];
     ear.said[0] = vec![vote(VoteState::Stands, 5)];
-    for _ in 0..50 {
-        let window = Window { requests: 1, ..Window::default() };
-        ear.council.state(ear.now, &key(), Local { window, ..Local::default() });
-        ear.run(Duration::from_millis(100));
-    }
+    let window = Window { requests: 1, ..Window::default() };
+    ear.local = Local { window, ..Local::default() };
+    ear.run(seconds(5));
     let view = ear.view();
     assert_eq!((view.electorate, view.witnesses), (2, 1));
     assert_eq!(ear.mine(), Some((Basis::Seconded, VoteState::Stands, Weight::NoWitness)));
