@@ -1,4 +1,12 @@
 //! The way back as this node leads it: the probe, the canary slot, the closing.
+//!
+//! A step is believed from any member, a closing too: one that lies can return what the fleet has
+//! out. To believe a closing only of who has had its turn, or if a second vouches for it, was tried
+//! and costs more than it gives. Who states a closing can state the probe before it, so steps would
+//! have to be held to turns as well; and a reader that missed a step does not know whose turn it
+//! is, so that honest closings of whoever took over wait, and views part. What a lie does is
+//! bounded all the same: it ends one incident, the votes for the next one count at once, and a
+//! breaker that it released opens again on its own traffic.
 
 use std::time::Duration;
 

@@ -107,7 +107,14 @@ impl Council {
         match &dossier.circuit.opening {
             Some(opening) => {
                 let soon = now.saturating_add(self.rule.interval.saturating_mul(2));
-                own.has_small && dossier.circuit.canaries() > 0 && soon >= opening.due
+                let has_small =
+                    own.has_small && dossier.circuit.canaries() > 0 && soon >= opening.due;
+                // Who opened as it saw nothing more says so, or the others would count it.
+                let is_idle = own.requests == 0 && dossier.circuit.standing_basis().is_none();
+                has_small
+                    || self.rule.of == Denominator::Observers
+                        && is_idle
+                        && self.holders(now, dossier) < self.electorate.live_count()
             }
             // Where only observers count, who sees nothing has to say so.
             None => {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use quorum::view::{EndpointView, Weight};
 use quorum::{
-    Basis, Council, Decision, Denominator, Enrolment, Evidence, Heard, Local, LocalOpening, Member,
-    NodeId, PoolKey, Stage, Statement, Step, Vote, VoteState, Window,
+    Basis, CanaryWord, Council, Decision, Denominator, Enrolment, Evidence, Forced, Heard, Local,
+    LocalOpening, Member, NodeId, PoolKey, Stage, Standing, Statement, Step, Vote, VoteState,
+    Window,
 };
 
 use super::sets::{START, council, key, member, open};
@@ -24,14 +25,16 @@ struct Ear {
     /// What its own breaker says.
     local: Local,
     decisions: Vec<Decision>,
+    /// What the council itself says.
+    stated: Vec<Statement>,
 }
 
 impl Ear {
     /// A council that has met four others and is past its observing.
     fn new(council: Council) -> Self {
         let said = vec![Vec::new(); 4];
-        let (local, decisions) = (Local::default(), Vec::new());
-        let mut ear = Self { council, now: START, pulse: 0, said, local, decisions };
+        let (local, decisions, stated) = (Local::default(), Vec::new(), Vec::new());
+        let mut ear = Self { council, now: START, pulse: 0, said, local, decisions, stated };
         ear.run(seconds(5));
         ear
     }
@@ -54,7 +57,9 @@ impl Ear {
             self.decisions.extend(self.council.step(self.now));
             self.council.state(self.now, &key(), self.local.clone());
             self.decisions.extend(self.council.step(self.now));
-            self.council.statements(self.now);
+            if let Some(said) = self.council.statements(self.now) {
+                self.stated = said.stated.into_iter().map(|stated| stated.statement).collect();
+            }
         }
     }
 
@@ -187,14 +192,128 @@ fn who_has_it_out_alone_after_a_vote_was_taken_back_lets_go() {
     assert_ne!(step.stage, Stage::Closed, "what the others do stands");
 }
 
-#[test]
-fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
+/// An ear in a fleet in which only those with traffic are asked.
+fn observer() -> Ear {
     let mut rule = rule();
     rule.of = Denominator::Observers;
     let mut council = Council::new(NodeId::new("gw-0"), rule, START);
     let (pool, recovery) = (PoolKey::new("llama"), recovery());
     council.enrol(key(), Enrolment { pool, recovery, conviction: conviction() });
-    let mut ear = Ear::new(council);
+    Ear::new(council)
+}
+
+/// The canary slot in the hand of `holder`, with an hour to go.
+fn canary(holder: &str, turn: u32) -> Statement {
+    let (holder, remaining) = (NodeId::new(holder), seconds(3_600));
+    let stage = Stage::Canary { holder, turn, successes: 0, remaining };
+    let (steward, age) = (NodeId::new("gw-1"), seconds(1));
+    let (failures, level, is_held) = (0, 0, true);
+    Statement::Step(key(), Step { incident: 1, failures, level, stage, steward, age, is_held })
+}
+
+/// The slot as the council knows it: who holds it, in which turn.
+fn slot(ear: &Ear) -> (String, u32) {
+    let (holder, turn, _) = ear.view().canary.expect("it is lent");
+    (holder.as_str().to_owned(), turn)
+}
+
+#[test]
+fn who_drains_hands_the_slot_on_once_to_who_leads() {
+    let mut ear = Ear::new(council());
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    assert_eq!(slot(&ear), ("gw-0".to_owned(), 0));
+    ear.council.stand(Standing::Draining);
+    ear.run(seconds(5));
+    let (holder, turn) = slot(&ear);
+    assert_ne!(holder, "gw-0");
+    assert_eq!(turn, 1);
+}
+
+#[test]
+fn a_shadow_that_is_lent_the_slot_hands_it_on() {
+    let mut ear = Ear::new(council());
+    ear.local.is_shadow = true;
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    let lend = ear.decisions.iter().find_map(|decision| match decision {
+        Decision::Lend { fence, .. } => Some(*fence),
+        _ => None,
+    });
+    let fence = lend.expect("it is lent");
+    ear.council.canaried(ear.now, &key(), fence, CanaryWord::Idle);
+    let (holder, turn) = slot(&ear);
+    assert_ne!(holder, "gw-0");
+    assert_eq!(turn, 1);
+}
+
+#[test]
+fn an_order_holds_the_slot_and_the_longest_opening_up() {
+    let mut ear = Ear::new(council());
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    let order = (Forced::Closed, Some(seconds(2_000)));
+    assert!(ear.council.order(ear.now, &key(), order, "by hand"));
+    ear.council.stand(Standing::Draining);
+    ear.run(seconds(1_990));
+    assert!(ear.view().is_open, "half an hour is over, and an order holds");
+    assert_eq!(slot(&ear), ("gw-0".to_owned(), 0));
+    ear.run(seconds(20));
+    assert!(ear.view().is_open, "it goes on where it was");
+    assert_ne!(slot(&ear).0, "gw-0");
+    ear.run(seconds(1_800));
+    assert!(!ear.view().is_open);
+}
+
+#[test]
+fn of_observers_who_sees_little_joins_what_most_members_have_out() {
+    let mut ear = observer();
+    ear.said = vec![vec![step(true)]; 2];
+    ear.said.extend(vec![vec![window(9, 0)]; 2]);
+    ear.run(seconds(5));
+    assert!(!ear.view().is_open, "two of five");
+    ear.said[2] = vec![step(true)];
+    ear.run(seconds(1));
+    assert!(ear.view().is_open);
+    assert_eq!(ear.view().tally.counted, 0);
+}
+
+#[test]
+fn an_observer_that_opens_as_it_sees_nothing_more_says_so() {
+    let mut ear = observer();
+    ear.said = vec![vec![window(0, 0)]; 4];
+    ear.said[0] = vec![vote(VoteState::Stands, 0)];
+    ear.said[2] = vec![window(2, 0)];
+    let see = |ear: &mut Ear, requests: u32| {
+        let window = Window { requests, ..Window::default() };
+        ear.local = Local { window, ..Local::default() };
+    };
+    ear.run(Duration::from_millis(100));
+    see(&mut ear, 1);
+    ear.said[1] = vec![vote(VoteState::Stands, 0)];
+    ear.run(seconds(5));
+    assert!(!ear.view().is_open, "two of four with traffic");
+    see(&mut ear, 0);
+    ear.run(seconds(1));
+    assert!(ear.view().is_open, "two of three");
+    let says_so = |ear: &Ear| {
+        ear.stated.iter().any(|statement| match statement {
+            Statement::Window(_, window) => window.requests == 0,
+            Statement::Vote(..) | Statement::Step(..) | Statement::Override(..) => false,
+        })
+    };
+    ear.run(seconds(1));
+    assert!(says_so(&ear), "{:?}", ear.stated);
+    for said in &mut ear.said {
+        said.push(step(true));
+    }
+    ear.run(seconds(1));
+    assert!(!says_so(&ear), "all have it out");
+}
+
+#[test]
+fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
+    let mut ear = observer();
     ear.said = vec![vec![window(0, 0)]; 4];
     ear.said[0] = vec![vote(VoteState::Stands, 5)];
     let window = Window { requests: 1, ..Window::default() };
