@@ -101,6 +101,8 @@ pub struct Circuit {
     pub(crate) furthest: Option<(Step, Duration)>,
     /// When this node's last probe began.
     probe_begun: Duration,
+    /// How many probes of this node in a row said nothing, of the opening with this fence.
+    inconclusive: ((u64, u32), u32),
     /// The largest incident in any plausible statement.
     seen: u64,
     /// The largest incident that more than one member vouches for, or this node itself.
@@ -123,6 +125,7 @@ impl Circuit {
             order: None,
             furthest: None,
             probe_begun: Duration::ZERO,
+            inconclusive: ((0, 0), 0),
             seen: 0,
             believed: 0,
             last_closed: None,

@@ -168,11 +168,15 @@ impl Council {
         fence: (u64, u32),
         result: ProbeResult,
     ) {
-        let result = if self.is_current(now) { result } else { ProbeResult::Inconclusive };
+        let is_current = self.is_current(now);
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
         let circuit = &mut dossier.circuit;
+        if !is_current {
+            circuit.void_probe(now, &self.me, fence);
+            return;
+        }
         let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
         announce(&mut self.pending, endpoint, circuit.closed(), change);
         if change == Change::Passed {
