@@ -21,7 +21,7 @@ pub use probe::ProbeResult;
 pub(crate) use vote::Cast;
 pub use vote::MyVote;
 
-use crate::statement::{CanaryFence, NodeId, Stage, Step};
+use crate::statement::{CanaryFence, Forced, NodeId, Stage, Step};
 use crate::tally::INCIDENT_GAP_MAX;
 
 /// Incident numbers above this are refused whoever supports them: 2⁴⁰ incidents are a thousand
@@ -101,6 +101,8 @@ pub struct Circuit {
     pub(crate) furthest: Option<(Step, Duration)>,
     /// When this node's last probe began.
     probe_begun: Duration,
+    /// How many probes of this node in a row said nothing, of the opening with this fence.
+    inconclusive: ((u64, u32), u32),
     /// The largest incident in any plausible statement.
     seen: u64,
     /// The largest incident that more than one member vouches for, or this node itself.
@@ -109,6 +111,8 @@ pub struct Circuit {
     last_closed: Option<(Duration, u32)>,
     /// The hold of the canary slot that this node's breaker was told of.
     pub(crate) lent: Option<CanaryFence>,
+    /// When an order last began or ended: an opening that it held up lasts from then on anew.
+    deferred_at: Duration,
 }
 
 impl Circuit {
@@ -121,10 +125,12 @@ impl Circuit {
             order: None,
             furthest: None,
             probe_begun: Duration::ZERO,
+            inconclusive: ((0, 0), 0),
             seen: 0,
             believed: 0,
             last_closed: None,
             lent: None,
+            deferred_at: Duration::ZERO,
         }
     }
 
@@ -209,9 +215,10 @@ impl Circuit {
         }
     }
 
-    /// Lets a standing opening cool down until `now` at least: an order held it up, and without
-    /// this every rank would be past its turn at once.
+    /// Lets a standing opening cool down until `now` at least, and last as long as any from then on:
+    /// an order held it up, and without this every rank would be past its turn at once.
     pub(crate) fn defer(&mut self, now: Duration) {
+        self.deferred_at = now;
         if let Some(opening) = &mut self.opening {
             opening.due = opening.due.max(now);
             if let Some(slot) = &mut opening.slot {
@@ -220,11 +227,13 @@ impl Circuit {
         }
     }
 
-    /// Whether the opening's own time is over, whoever leads.
+    /// Whether the opening's own time is over, whoever leads. It does not run while an order holds.
     pub(crate) fn is_expired(&self, now: Duration, max_open: Duration) -> bool {
-        self.opening.as_ref().is_some_and(|opening| {
+        let opening = self.opening.as_ref().filter(|_| self.forced(now) == Forced::Auto);
+        opening.is_some_and(|opening| {
             let is_lazy = matches!(self.recovery.way, Way::Lazy { .. });
-            now >= opening.since.saturating_add(max_open) || is_lazy && now >= opening.due
+            let since = opening.since.max(self.deferred_at);
+            now >= since.saturating_add(max_open) || is_lazy && now >= opening.due
         })
     }
 

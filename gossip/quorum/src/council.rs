@@ -311,7 +311,9 @@ impl Council {
     }
 
     /// Draws what follows at `now`. To be called whenever something was heard or stated, and at
-    /// least a few times a second, since deadlines pass.
+    /// least a few times a second, since deadlines pass. This node seconds only what it was asked
+    /// about at this very `now`: a step between [`hear`](Self::hear) and [`state`](Self::state)
+    /// takes in what was heard, closes and recalls.
     pub fn step(&mut self, now: Duration) -> Vec<Decision> {
         self.wake(now);
         self.last_step = self.last_step.max(now);

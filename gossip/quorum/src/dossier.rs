@@ -65,7 +65,8 @@ pub(crate) struct Changes(VecDeque<Duration>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight {
     window: Window,
-    at: Duration,
+    /// When that was; `None`: it was not asked yet.
+    at: Option<Duration>,
     pub(crate) is_open: bool,
     pub(crate) is_shadow: bool,
     pub(crate) changes: Changes,
@@ -153,7 +154,7 @@ impl Dossier {
 
     /// This node's own window as it would be stated at `now`: what is too old left out.
     pub(crate) fn window_at(&self, now: Duration) -> Window {
-        let passed = now.saturating_sub(self.own.at);
+        let passed = self.own.at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
         let limit = self.conviction.window;
         let aged = |age: &Duration| Some(age.saturating_add(passed)).filter(|age| *age <= limit);
         let own = &self.own.window;
@@ -355,7 +356,12 @@ impl Sight {
         self.is_open = opening.is_some();
         self.is_shadow = *is_shadow;
         self.window = window.clone();
-        self.at = now;
+        self.at = Some(now);
+    }
+
+    /// Whether it is what this node sees at `now`, and not what it saw before.
+    pub(crate) fn is_of(&self, now: Duration) -> bool {
+        self.at == Some(now)
     }
 
     /// Notes whether this node's vote stands when it is about to be stated.

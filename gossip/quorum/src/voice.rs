@@ -191,10 +191,15 @@ impl Speech {
         let old = self.last.get(&key);
         let old_at = old.map(|(_, at)| *at);
         let has_waited = |wait: Duration| old_at.is_none_or(|at| now >= at.saturating_add(wait));
-        let change = old.map_or_else(
-            || Change::first(&statement),
-            |(old, _)| Change::between(&old.statement, &statement),
-        );
+        let is_begun_anew = !is_relayed
+            && old.is_some_and(|(old, at)| {
+                is_begun_anew(&old.statement, &statement, now.saturating_sub(*at))
+            });
+        let change = match old {
+            None => Change::first(&statement),
+            Some(_) if is_begun_anew => Change::News,
+            Some((old, _)) => Change::between(&old.statement, &statement),
+        };
         let is_said = match change {
             Change::News | Change::Quiet => has_waited(held_for),
             Change::Nothing => renewed_after.is_some_and(has_waited),
@@ -287,6 +292,32 @@ impl Change {
             (false, true) => Self::Quiet,
             (false, false) => Self::Nothing,
         }
+    }
+}
+
+/// Whether the probe of the one step, told `passed` ago, was begun anew in the other: the others
+/// would take it for lost.
+fn is_begun_anew(old: &Statement, new: &Statement, passed: Duration) -> bool {
+    match (old, new) {
+        (Statement::Step(_, old), Statement::Step(_, new)) => match (&old.stage, &new.stage) {
+            (Stage::Probing { remaining: before }, Stage::Probing { remaining }) => {
+                !remaining.is_zero() && remaining.saturating_add(passed) > *before
+            }
+            (
+                Stage::Waiting { .. }
+                | Stage::Probing { .. }
+                | Stage::Canary { .. }
+                | Stage::Closed,
+                _,
+            ) => false,
+        },
+        (
+            Statement::Vote(..)
+            | Statement::Step(..)
+            | Statement::Override(..)
+            | Statement::Window(..),
+            _,
+        ) => false,
     }
 }
 

@@ -8,6 +8,11 @@ use std::time::Duration;
 use crate::circuit::{Change, Circuit};
 use crate::statement::{EndpointKey, Forced, NodeId, Stage};
 
+/// An endpoint that refuses the probe may refuse nothing but the probe, its model's name or its
+/// length, and would stay out for as long as any opening may: after this many in a row that say
+/// nothing, it is tried by what comes next.
+const INCONCLUSIVE_MAX: u32 = 3;
+
 /// How a probe went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
@@ -51,7 +56,8 @@ impl Circuit {
     }
 
     /// Notes how this node's probe, fenced by `failures`, went. A probe of a step that has been
-    /// overtaken changes nothing.
+    /// overtaken changes nothing. One that says nothing is sent again after the first cool-down; the
+    /// step says so, lest the others take it for lost and step in.
     pub fn end_probe(
         &mut self,
         now: Duration,
@@ -59,33 +65,66 @@ impl Circuit {
         (incident, failures): (u64, u32),
         result: ProbeResult,
     ) -> Change {
-        let (base, canaries) = (self.recovery.base, self.canaries());
-        let Some(opening) = &mut self.opening else {
-            return Change::Nothing;
-        };
-        if opening.my_probe == Some(failures) {
-            opening.my_probe = None;
-        }
-        if (opening.incident, opening.failures) != (incident, failures) {
+        let is_fenced = self.take_in_probe((incident, failures));
+        let has_slot = self.opening.as_ref().is_none_or(|opening| opening.slot.is_some());
+        if !is_fenced {
             return Change::Nothing;
         }
         match result {
             // Another's probe passed before: the slot is lent already.
-            ProbeResult::Passed if opening.slot.is_some() => Change::Nothing,
-            ProbeResult::Passed if canaries > 0 => Change::Passed,
-            ProbeResult::Passed => self.close(now, me),
+            ProbeResult::Passed if has_slot => Change::Nothing,
+            ProbeResult::Passed => self.pass(now, me),
             ProbeResult::Failed => {
+                self.inconclusive = ((incident, failures), 0);
                 self.fail(now, (me, endpoint));
                 Change::Nothing
             }
+            // Another may have taken over meanwhile: its probe is in flight, not this one.
+            ProbeResult::Inconclusive if has_slot || !self.is_led_by(me) => Change::Nothing,
             ProbeResult::Inconclusive => {
-                // Another may have taken over meanwhile: its probe is in flight, not this one.
-                if self.furthest.as_ref().is_some_and(|(step, _)| step.steward == *me) {
-                    opening.probing_until = None;
-                    opening.due = now.saturating_add(base);
+                let (of, before) = self.inconclusive;
+                let count = if of == (incident, failures) { before.saturating_add(1) } else { 1 };
+                self.inconclusive = ((incident, failures), count);
+                if count >= INCONCLUSIVE_MAX {
+                    return self.pass(now, me);
                 }
+                let remaining = self.recovery.base;
+                self.take_step(now, me, Stage::Probing { remaining });
                 Change::Nothing
             }
         }
+    }
+
+    /// Notes that this node's probe, fenced by `failures`, was answered while this node may not
+    /// lead: it is as if it had not been sent, and nothing is said of it.
+    pub(crate) fn void_probe(&mut self, now: Duration, me: &NodeId, fence: (u64, u32)) {
+        let base = self.recovery.base;
+        let is_fenced = self.take_in_probe(fence);
+        let is_mine = is_fenced && self.is_led_by(me);
+        if let Some(opening) = self.opening.as_mut().filter(|_| is_mine) {
+            opening.probing_until = None;
+            opening.due = now.saturating_add(base);
+        }
+    }
+
+    /// Notes that a probe of this node is in flight no more. Returns whether the opening stands as
+    /// it did when it was sent.
+    fn take_in_probe(&mut self, (incident, failures): (u64, u32)) -> bool {
+        let Some(opening) = &mut self.opening else {
+            return false;
+        };
+        if opening.my_probe == Some(failures) {
+            opening.my_probe = None;
+        }
+        (opening.incident, opening.failures) == (incident, failures)
+    }
+
+    /// Goes on to the canaries; where there are none, that is all.
+    fn pass(&mut self, now: Duration, me: &NodeId) -> Change {
+        if self.canaries() > 0 { Change::Passed } else { self.close(now, me) }
+    }
+
+    fn is_led_by(&self, me: &NodeId) -> bool {
+        self.furthest.as_ref().is_some_and(|(step, _)| step.steward == *me)
     }
 }

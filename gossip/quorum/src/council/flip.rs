@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::council::weigh::Weighed;
-use crate::council::{Council, Decision, announce};
+use crate::council::{Council, Decision, Denominator, announce};
 use crate::statement::{EndpointKey, Stage};
 use crate::steward;
 use crate::tally::{Tally, is_valid, quorum_of};
@@ -33,6 +33,10 @@ impl Council {
         };
         let is_told = !dossier.words.is_empty();
         if dossier.circuit.opening.is_some() || self.electorate.size() < 2 || !is_told {
+            return;
+        }
+        // Where only observers count, whether this node is one is as it sees it at this moment.
+        if self.rule.of == Denominator::Observers && !dossier.own.is_of(now) {
             return;
         }
         let ballot_box = self.ballot_box(now, dossier);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::circuit::{Change, ProbeResult, Way};
 use crate::council::{CanaryFence, CanaryWord, Council, Decision, announce};
 use crate::dossier::Dossier;
-use crate::statement::{EndpointKey, NodeId, Stage};
+use crate::statement::{EndpointKey, Forced, NodeId, Stage};
 use crate::steward;
 
 impl Council {
@@ -80,22 +80,23 @@ impl Council {
             return;
         };
         let slot = dossier.circuit.opening.as_ref().and_then(|opening| opening.slot.as_ref());
-        let Some(slot) = slot else {
+        let Some(slot) = slot.filter(|_| dossier.circuit.forced(now) == Forced::Auto) else {
             return;
         };
         let rank = self.rank(endpoint);
         let is_mine = slot.holder == self.me;
-        let is_going = is_mine && rank.is_none() && self.electorate.leaders().next().is_some();
-        let is_idle = is_mine && !self.has_small(now, dossier, &self.me) && {
-            let next = self.next_holder(now, endpoint, dossier);
-            self.has_small(now, dossier, &next)
-        };
+        let may_pass = is_mine && (rank.is_none() || !self.has_small(now, dossier, &self.me));
+        let next = may_pass.then(|| self.next_holder(now, endpoint, dossier));
+        let other = next.filter(|next| *next != self.me);
+        // Who leads no more holds nothing; who leads and has no use for it keeps it from nobody.
+        let is_passed =
+            other.is_some_and(|next| rank.is_none() || self.has_small(now, dossier, &next));
         let is_lost = !self.electorate.is_live(&slot.holder);
         let lost_at =
             is_lost.then(|| self.electorate.lost_since(&slot.holder).unwrap_or(slot.known_at));
         let is_due =
             rank.is_some_and(|rank| dossier.circuit.is_slot_due(now, rank, lost_at, self.awake()));
-        if is_going || is_idle || is_due {
+        if is_passed || is_due {
             self.hand_on(now, endpoint);
         }
     }
@@ -112,15 +113,18 @@ impl Council {
     }
 
     /// Who gets the slot next: in rank order from the last holder, the first that has small
-    /// requests; nobody has: this node itself.
+    /// requests. Nobody has: this node itself, or if it does not lead, or has nothing but a shadow
+    /// of a breaker to lend the slot to, the next other member that does lead.
     fn next_holder(&self, now: Duration, endpoint: &EndpointKey, dossier: &Dossier) -> NodeId {
         let ranking = steward::ranking(endpoint, self.electorate.leaders());
         let slot = dossier.circuit.opening.as_ref().and_then(|opening| opening.slot.as_ref());
         let last = slot.and_then(|slot| ranking.iter().position(|id| **id == slot.holder));
         let start = last.map_or(0, |last| last + 1);
-        let mut turns = ranking.iter().cycle().skip(start).take(ranking.len());
-        let next = turns.find(|id| self.has_small(now, dossier, id));
-        next.map_or_else(|| self.me.clone(), |id| (*id).clone())
+        let turns = ranking.iter().cycle().skip(start).take(ranking.len()).copied();
+        let next = turns.clone().find(|id| self.has_small(now, dossier, id));
+        let is_of_use = ranking.contains(&&self.me) && !dossier.own.is_shadow;
+        let fallback = turns.clone().find(|id| is_of_use == (**id == self.me));
+        next.or(fallback).unwrap_or(&self.me).clone()
     }
 
     /// Whether the member has small requests to send, as far as is known here.
@@ -164,11 +168,15 @@ impl Council {
         fence: (u64, u32),
         result: ProbeResult,
     ) {
-        let result = if self.is_current(now) { result } else { ProbeResult::Inconclusive };
+        let is_current = self.is_current(now);
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
         let circuit = &mut dossier.circuit;
+        if !is_current {
+            circuit.void_probe(now, &self.me, fence);
+            return;
+        }
         let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
         announce(&mut self.pending, endpoint, circuit.closed(), change);
         if change == Change::Passed {

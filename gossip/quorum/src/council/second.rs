@@ -14,12 +14,16 @@ impl Council {
     /// Casts this node's seconded vote, or withdraws it, as the pool has it at `now`. What stands
     /// when the fleet has opened stands until the closing, here or with anybody: else the first to
     /// open would take from the others what they have to count.
+    ///
+    /// Only what this node sees at this very moment decides: of an endpoint that nobody spoke of it
+    /// may never have been asked, and of a success of its own it would know nothing.
     pub(super) fn second(&mut self, now: Duration, endpoint: &EndpointKey) {
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return;
         };
         let basis = dossier.circuit.standing_basis();
-        if dossier.circuit.opening.is_some() || basis == Some(Basis::FirstHand) {
+        let is_blind = !dossier.own.is_of(now);
+        if is_blind || dossier.circuit.opening.is_some() || basis == Some(Basis::FirstHand) {
             return;
         }
         let verdict = self

@@ -1,5 +1,6 @@
 //! Claims about the canary slot: one holder at a time, by rotation, and never lost with its holder.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quorum::Way;
@@ -64,6 +65,25 @@ fn after_the_probe_five_canaries_of_one_node_close() {
         assert_eq!(world.ledger.canaries.len(), 5, "no more than it takes");
         assert_eq!(lent(&world).len(), 1, "{:?}", lent(&world));
         assert!(holders(&world).is_empty());
+    }
+}
+
+#[test]
+fn three_probes_of_one_member_that_say_nothing_lead_on_to_canaries() {
+    for (seed, base) in [(0, 1), (1, 5), (2, 12), (3, 40), (4, 90)] {
+        let mut world = opened(seed, 5, true);
+        world.recovery.base = seconds(base);
+        world.recovery.probe_timeout = seconds(3);
+        world.reload();
+        for node in &mut world.nodes {
+            node.traffic.has_small = true;
+        }
+        (world.is_sick, world.refuses_probes) = (false, true);
+        until_closed(&mut world, seconds(30 + 2 * base));
+        assert_eq!(world.ledger.fences(), [(1, 0); 3]);
+        let probers: BTreeSet<usize> = world.ledger.flights.iter().map(|one| one.node).collect();
+        assert_eq!(probers.len(), 1, "nobody takes the probe for lost: {probers:?}");
+        assert_eq!(world.ledger.canaries.len(), 5);
     }
 }
 

@@ -182,12 +182,17 @@ fn wear(world: &mut World, index: usize) {
 
 /// The endpoint answers a probe, whether or not its sender is there to read it.
 fn answer(world: &mut World, index: usize) {
-    let (now, is_sick) = (world.now, world.is_sick);
+    let now = world.now;
+    let result = match (world.refuses_probes, world.is_sick) {
+        (true, _) => ProbeResult::Inconclusive,
+        (false, true) => ProbeResult::Failed,
+        (false, false) => ProbeResult::Passed,
+    };
     if let Some(probe) = &mut world.nodes[index].probe
         && probe.result.is_none()
         && now >= probe.answers_at
     {
-        probe.result = Some(if is_sick { ProbeResult::Failed } else { ProbeResult::Passed });
+        probe.result = Some(result);
     }
 }
 

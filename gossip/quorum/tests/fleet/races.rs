@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use quorum::view::{EndpointView, Weight};
 use quorum::{
-    Basis, Council, Decision, Denominator, Enrolment, Evidence, Heard, Local, LocalOpening, Member,
-    NodeId, PoolKey, Stage, Statement, Step, Vote, VoteState, Window,
+    Basis, CanaryWord, Council, Decision, Denominator, Enrolment, Evidence, Forced, Heard, Local,
+    LocalOpening, Member, NodeId, PoolKey, Stage, Standing, Statement, Step, Vote, VoteState,
+    Window,
 };
 
 use super::sets::{START, council, key, member, open};
@@ -21,6 +22,8 @@ struct Ear {
     now: Duration,
     pulse: u64,
     said: Vec<Vec<Statement>>,
+    /// What its own breaker says.
+    local: Local,
     decisions: Vec<Decision>,
     /// What the council itself says.
     stated: Vec<Statement>,
@@ -30,8 +33,8 @@ impl Ear {
     /// A council that has met four others and is past its observing.
     fn new(council: Council) -> Self {
         let said = vec![Vec::new(); 4];
-        let (decisions, stated) = (Vec::new(), Vec::new());
-        let mut ear = Self { council, now: START, pulse: 0, said, decisions, stated };
+        let (local, decisions, stated) = (Local::default(), Vec::new(), Vec::new());
+        let mut ear = Self { council, now: START, pulse: 0, said, local, decisions, stated };
         ear.run(seconds(5));
         ear
     }
@@ -51,6 +54,8 @@ impl Ear {
                 .map(|(index, said)| Member { pulse: self.pulse, ..member(index, 1, heard(said)) })
                 .collect();
             self.council.hear(self.now, &members);
+            self.decisions.extend(self.council.step(self.now));
+            self.council.state(self.now, &key(), self.local.clone());
             self.decisions.extend(self.council.step(self.now));
             if let Some(said) = self.council.statements(self.now) {
                 self.stated = said.stated.into_iter().map(|stated| stated.statement).collect();
@@ -72,7 +77,7 @@ impl Ear {
     fn trip(&mut self) {
         let (reason, evidence) = ("faults".to_owned(), Evidence::default());
         let opening = LocalOpening { since: self.now, reason, evidence };
-        self.council.state(self.now, &key(), open(&opening));
+        self.local = open(&opening);
     }
 }
 
@@ -118,6 +123,21 @@ fn a_seconded_vote_stands_while_anybody_has_the_endpoint_out() {
     ear.said[0] = vec![step(false)];
     ear.run(seconds(1));
     assert_eq!(ear.mine().map(|(_, state, _)| state), Some(VoteState::Withdrawn));
+}
+
+#[test]
+fn who_was_not_asked_what_it_sees_does_not_second() {
+    let mut ear = Ear::new(council());
+    let (requests, successes) = (100, 100);
+    let last_success = Some(Duration::ZERO);
+    let window_of_mine = Window { requests, successes, last_success, ..Window::default() };
+    ear.local = Local { window: window_of_mine, ..Local::default() };
+    ear.run(seconds(5));
+    ear.said[0] = vec![vote(VoteState::Stands, 4)];
+    ear.said[1] = vec![vote(VoteState::Stands, 4)];
+    ear.run(Duration::from_millis(100));
+    assert_eq!(ear.mine(), None);
+    assert!(!ear.decisions.iter().any(|one| matches!(one, Decision::Opened { .. })));
 }
 
 #[test]
@@ -182,6 +202,69 @@ fn observer() -> Ear {
     Ear::new(council)
 }
 
+/// The canary slot in the hand of `holder`, with an hour to go.
+fn canary(holder: &str, turn: u32) -> Statement {
+    let (holder, remaining) = (NodeId::new(holder), seconds(3_600));
+    let stage = Stage::Canary { holder, turn, successes: 0, remaining };
+    let (steward, age) = (NodeId::new("gw-1"), seconds(1));
+    let (failures, level, is_held) = (0, 0, true);
+    Statement::Step(key(), Step { incident: 1, failures, level, stage, steward, age, is_held })
+}
+
+/// The slot as the council knows it: who holds it, in which turn.
+fn slot(ear: &Ear) -> (String, u32) {
+    let (holder, turn, _) = ear.view().canary.expect("it is lent");
+    (holder.as_str().to_owned(), turn)
+}
+
+#[test]
+fn who_drains_hands_the_slot_on_once_to_who_leads() {
+    let mut ear = Ear::new(council());
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    assert_eq!(slot(&ear), ("gw-0".to_owned(), 0));
+    ear.council.stand(Standing::Draining);
+    ear.run(seconds(5));
+    let (holder, turn) = slot(&ear);
+    assert_ne!(holder, "gw-0");
+    assert_eq!(turn, 1);
+}
+
+#[test]
+fn a_shadow_that_is_lent_the_slot_hands_it_on() {
+    let mut ear = Ear::new(council());
+    ear.local.is_shadow = true;
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    let lend = ear.decisions.iter().find_map(|decision| match decision {
+        Decision::Lend { fence, .. } => Some(*fence),
+        _ => None,
+    });
+    let fence = lend.expect("it is lent");
+    ear.council.canaried(ear.now, &key(), fence, CanaryWord::Idle);
+    let (holder, turn) = slot(&ear);
+    assert_ne!(holder, "gw-0");
+    assert_eq!(turn, 1);
+}
+
+#[test]
+fn an_order_holds_the_slot_and_the_longest_opening_up() {
+    let mut ear = Ear::new(council());
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    let order = (Forced::Closed, Some(seconds(2_000)));
+    assert!(ear.council.order(ear.now, &key(), order, "by hand"));
+    ear.council.stand(Standing::Draining);
+    ear.run(seconds(1_990));
+    assert!(ear.view().is_open, "half an hour is over, and an order holds");
+    assert_eq!(slot(&ear), ("gw-0".to_owned(), 0));
+    ear.run(seconds(20));
+    assert!(ear.view().is_open, "it goes on where it was");
+    assert_ne!(slot(&ear).0, "gw-0");
+    ear.run(seconds(1_800));
+    assert!(!ear.view().is_open);
+}
+
 #[test]
 fn of_observers_who_sees_little_joins_what_most_members_have_out() {
     let mut ear = observer();
@@ -203,7 +286,7 @@ fn an_observer_that_opens_as_it_sees_nothing_more_says_so() {
     ear.said[2] = vec![window(2, 0)];
     let see = |ear: &mut Ear, requests: u32| {
         let window = Window { requests, ..Window::default() };
-        ear.council.state(ear.now, &key(), Local { window, ..Local::default() });
+        ear.local = Local { window, ..Local::default() };
     };
     ear.run(Duration::from_millis(100));
     see(&mut ear, 1);
@@ -233,11 +316,9 @@ fn of_few_observers_a_seconded_vote_needs_two_witnesses_all_the_same() {
     let mut ear = observer();
     ear.said = vec![vec![window(0, 0)]; 4];
     ear.said[0] = vec![vote(VoteState::Stands, 5)];
-    for _ in 0..50 {
-        let window = Window { requests: 1, ..Window::default() };
-        ear.council.state(ear.now, &key(), Local { window, ..Local::default() });
-        ear.run(Duration::from_millis(100));
-    }
+    let window = Window { requests: 1, ..Window::default() };
+    ear.local = Local { window, ..Local::default() };
+    ear.run(seconds(5));
     let view = ear.view();
     assert_eq!((view.electorate, view.witnesses), (2, 1));
     assert_eq!(ear.mine(), Some((Basis::Seconded, VoteState::Stands, Weight::NoWitness)));

@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) recovery: Recovery,
     /// Whether the endpoint is sick.
     pub(crate) is_sick: bool,
+    /// Whether the endpoint refuses the probe, whatever its health.
+    pub(crate) refuses_probes: bool,
     /// Whether breakers trip by themselves while the endpoint is sick.
     pub(crate) has_traffic: bool,
     /// Whether requests reach the endpoint now and then, and fill the windows.
@@ -125,6 +127,7 @@ impl World {
             rule,
             recovery: recovery(),
             is_sick: false,
+            refuses_probes: false,
             has_traffic: false,
             has_windows: false,
             probe_takes: 300,
