@@ -84,7 +84,8 @@ impl Fleet {
     async fn measure(&self, figures: &mut Figures) {
         let all: Vec<usize> = (0..FLIPS).collect();
         for batch in all.chunks(BATCH) {
-            // Those who do not vote know the endpoints as well.
+            // Those who do not vote know the endpoints as well, and for as long as the run takes: who
+            // has no success of its own would second the first two, and nothing be left to decide.
             self.mock.set(Behaviour::default());
             self.ask(&[THIRD, 3, 4], batch, StatusCode::OK).await;
             self.mock.set(Behaviour { status: Some(500), ..Behaviour::default() });
@@ -249,6 +250,7 @@ cluster:
 retry: {{ max_attempts: 1 }}
 circuit_breaker:
   failure_threshold: 1
+  window: 10m
   open: {{ base: 10m, max: 10m }}
 models:
 "
