@@ -197,6 +197,15 @@ impl Figures {
         figures
     }
 
+    /// Requires that flips take at most `limit` beyond a round trip: 99 of 100 where there are that
+    /// many, and of the usual few, whose 99th percentile is the longest alone, nine of ten.
+    fn hold(&self, limit: Duration) {
+        let share = if self.flips.len() >= 100 { 99 } else { 90 };
+        let bound = limit + percentile(&self.round_trips, 99);
+        let most = percentile(&self.flips, share);
+        assert!(most <= bound, "p{share} {most:?}, bound {bound:?}");
+    }
+
     fn print(&self, what: &str) {
         eprintln!("{what}: {} flips", self.flips.len());
         let mut from = 0;
@@ -262,9 +271,7 @@ async fn a_push_has_the_last_of_five_flip_fifty_milliseconds_and_a_round_trip_af
     let _alone = ALONE.lock().await;
     let figures = Figures::of("gossip_interval: 1s").await;
     figures.print("with push, gossip every second");
-    let bound = PUSH_MAX + percentile(&figures.round_trips, 99);
-    let most = percentile(&figures.flips, 99);
-    assert!(most <= bound, "p99 {most:?}, bound {bound:?}");
+    figures.hold(PUSH_MAX);
 }
 
 /// At a fifth of the usual interval, which makes the run shorter and the claim no smaller.
@@ -273,7 +280,5 @@ async fn without_a_push_the_last_of_five_flips_two_rounds_of_gossip_after_the_vo
     let _alone = ALONE.lock().await;
     let figures = Figures::of("gossip_interval: 200ms\n  push: false").await;
     figures.print("without push, gossip every 200 ms");
-    let bound = Duration::from_millis(400) + percentile(&figures.round_trips, 99);
-    let most = percentile(&figures.flips, 99);
-    assert!(most <= bound, "p99 {most:?}, bound {bound:?}");
+    figures.hold(Duration::from_millis(400));
 }
