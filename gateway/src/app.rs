@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::metrics::Meters;
 use crate::proxy::Gate;
 use crate::roll::Roll;
 use crate::server::Server;
+use crate::snapshot;
 use crate::upstream::Upstream;
 
 /// Leaving the fleet waits this long for the last word to go out.
@@ -179,11 +179,8 @@ impl App {
 /// use, the clock alone gives it.
 fn generation(config: &Config) -> u64 {
     let wall_millis = clock::wall_millis();
-    let kept = config.state.as_ref().map(|state| {
-        let mut path = state.path.clone().into_os_string();
-        path.push(".generation");
-        PathBuf::from(path)
-    });
+    let kept = config.state.as_ref();
+    let kept = kept.map(|state| snapshot::with_ending(&state.path, ".generation"));
     gossip::generation::next(kept.as_deref(), wall_millis).unwrap_or_else(|error| {
         tracing::warn!(%error, "the generation cannot be kept; the clock alone gives it");
         wall_millis

@@ -7,8 +7,8 @@
 //! Invariants: the file holds the old list or the new one, never half of one; a file that is of no
 //! use is said to be so and set aside for whoever looks into it, and the node starts without.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::cluster::Seat;
+use crate::snapshot::{self, SnapshotError};
 
 /// The longest name of a node, in bytes.
 const NAME_BYTES_MAX: usize = 253;
@@ -34,9 +35,7 @@ pub struct Roll {
 impl Roll {
     /// The list beside `state`, looked at every so often.
     pub fn beside(state: &Path, every: Duration) -> Self {
-        let mut path = state.as_os_str().to_owned();
-        path.push(".members");
-        Self { path: PathBuf::from(path), every }
+        Self { path: snapshot::with_ending(state, ".members"), every }
     }
 
     /// Tells the council whom this node knew in its last life. To be called before anything is heard.
@@ -52,7 +51,7 @@ impl Roll {
                 hear(names);
             }
             Err(error) => {
-                let to = set_aside(&self.path);
+                let to = snapshot::rename_bad(&self.path).unwrap_or_else(|_| self.path.clone());
                 tracing::warn!(to = %to.display(), %error, "the list of members is of no use");
             }
         }
@@ -111,32 +110,16 @@ fn read(path: &Path) -> io::Result<Vec<NodeId>> {
     Ok(names.into_iter().map(NodeId::new).collect())
 }
 
-/// Puts a list that is of no use under its name with `.bad`, in the place of an earlier one, so that
-/// the next list does not wipe out what went wrong. Returns where it lies, which is where it was if it
-/// cannot be renamed.
-fn set_aside(path: &Path) -> PathBuf {
-    let mut to = path.as_os_str().to_owned();
-    to.push(".bad");
-    match fs::rename(path, &to) {
-        Ok(()) => PathBuf::from(to),
-        Err(_) => path.to_owned(),
-    }
-}
-
-/// Writes beside the file and renames, so that a crash leaves the old list or the new one.
-fn replace(path: &Path, names: &[NodeId]) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut file = File::create(&beside)?;
-    for name in names {
-        writeln!(file, "{name}")?;
-    }
-    file.sync_all()?;
-    fs::rename(&beside, path)
+/// Writes the list in the place of the last one, so that a crash leaves one or the other.
+fn replace(path: &Path, names: &[NodeId]) -> Result<(), SnapshotError> {
+    let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+    snapshot::replace(path, text.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -123,9 +123,17 @@ pub enum Found {
 /// [`SnapshotError`]. The old file stays as it is and nothing is left beside it, except after
 /// [`SnapshotError::SyncFolder`], when the new one has taken its place.
 pub fn write(path: &Path, wall_millis: u64, saved: &[Saved]) -> Result<(), SnapshotError> {
-    let bytes = format::encode(wall_millis, saved)?;
+    replace(path, &format::encode(wall_millis, saved)?)
+}
+
+/// Puts `bytes` in the place of a file, as [`write`] does; other small files that are kept beside the
+/// snapshot are written by it too.
+///
+/// # Errors
+/// As [`write`], but for what has no encoding or does not fit.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
     let beside = with_ending(path, ".new");
-    if let Err(source) = write_beside(&beside, &bytes) {
+    if let Err(source) = write_beside(&beside, bytes) {
         // A disk that is full must not be kept full by half a snapshot.
         let _ = fs::remove_file(&beside);
         return Err(SnapshotError::WriteBeside { path: beside, source });
@@ -213,9 +221,8 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, Unfit> {
 }
 
 fn set_aside(path: &Path, unfit: &Unfit) -> Found {
-    let to = with_ending(path, ".bad");
-    match fs::rename(path, &to) {
-        Ok(()) => Found::SetAside { to, why: unfit.to_string() },
+    match rename_bad(path) {
+        Ok(to) => Found::SetAside { to, why: unfit.to_string() },
         Err(error) => {
             let why = format!("{unfit}, and it cannot be renamed ({})", error.kind());
             Found::SetAside { to: path.to_owned(), why }
@@ -223,7 +230,18 @@ fn set_aside(path: &Path, unfit: &Unfit) -> Found {
     }
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+/// Renames a file that is of no use, so that the next one does not wipe out what went wrong: under its
+/// name with `.bad`, in the place of an earlier one. Returns where it lies.
+///
+/// # Errors
+/// It cannot be renamed and lies where it was.
+pub(crate) fn rename_bad(path: &Path) -> io::Result<PathBuf> {
+    let to = with_ending(path, ".bad");
+    fs::rename(path, &to).map(|()| to)
+}
+
+/// The path with more behind its name.
+pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     PathBuf::from(name)
