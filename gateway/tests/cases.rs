@@ -28,7 +28,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::process::{CHAT, Gateway, call, chat_body, mock, until};
+use crate::process::{CHAT, Gateway, call, chat_body, endpoint_rows, mock, until};
 use crate::raw::{Act, Raw, answer, failed, good, json};
 
 /// A gateway, and the directory of its configuration.
@@ -48,12 +48,7 @@ impl std::ops::Deref for House {
 /// A gateway over these endpoints of the model `m`; nothing passes through, nothing is asked twice.
 fn serve(endpoints: &[(&str, SocketAddr)], breaker: &str, more: &str) -> House {
     let directory = tempfile::tempdir().unwrap();
-    let endpoints: String = endpoints
-        .iter()
-        .map(|(name, address)| {
-            format!("      - {{ name: {name}, address: \"http://{address}\" }}\n")
-        })
-        .collect();
+    let endpoints = endpoint_rows(endpoints);
     let yaml = format!(
         "server: {{ listen: 127.0.0.1:0, workers: 2 }}
 admin: {{ listen: 127.0.0.1:0 }}

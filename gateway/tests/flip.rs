@@ -23,7 +23,7 @@ use gateway::mock::{Behaviour, Mock};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::process::{CHAT, Gateway, call, until};
+use crate::process::{CHAT, Gateway, call, member_head, until};
 
 const NODES: usize = 5;
 /// The node whose vote decides.
@@ -242,19 +242,9 @@ fn models(count: usize, address: SocketAddr) -> String {
 }
 
 fn head(directory: &Path, node: &str, seed: Option<SocketAddr>, cluster: &str) -> String {
-    let seed = seed.map(|seed| seed.to_string()).unwrap_or_default();
-    let directory = directory.display();
+    let head = member_head(directory, node, seed);
     format!(
-        "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
-admin: {{ listen: 127.0.0.1:0 }}
-log: {{ format: json, level: info }}
-cluster:
-  id: test
-  node_id: {node}
-  listen: 127.0.0.1:0
-  seeds: [{seed}]
-  tls: {{ ca: {directory}/ca.crt, cert: {directory}/{node}.crt, key: {directory}/{node}.key }}
-  quorum: {{ expected_members: 5, observe: 1s }}
+        "{head}  quorum: {{ expected_members: 5, observe: 1s }}
   {cluster}
 retry: {{ max_attempts: 1 }}
 circuit_breaker:

@@ -19,16 +19,11 @@ use gateway::mock::{Behaviour, Mock};
 use hyper::StatusCode;
 use serde_json::Value;
 
-use crate::process::{Gateway, until};
+use crate::process::{Gateway, endpoint_rows, until};
 
 /// A gateway over one or two mock endpoints, with more in its configuration.
 fn serve(directory: &Path, endpoints: &[(&str, SocketAddr)], more: &str) -> Gateway {
-    let endpoints: String = endpoints
-        .iter()
-        .map(|(name, address)| {
-            format!("      - {{ name: {name}, address: \"http://{address}\" }}\n")
-        })
-        .collect();
+    let endpoints = endpoint_rows(endpoints);
     let yaml = format!(
         "server: {{ listen: 127.0.0.1:0, workers: 1 }}
 admin: {{ listen: 127.0.0.1:0 }}

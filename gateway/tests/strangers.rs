@@ -25,7 +25,7 @@ use rustls::pki_types::pem::PemObject;
 use tokio::task::JoinSet;
 
 use crate::load::Load;
-use crate::process::{Gateway, until};
+use crate::process::{Gateway, member_head, until};
 
 /// How many come.
 const STRANGERS: usize = 2_000;
@@ -38,19 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const GROWTH_KIB_MAX: u64 = 20 * 1_024;
 
 fn configuration(directory: &Path, node: &str, seed: Option<SocketAddr>, up: SocketAddr) -> String {
-    let seed = seed.map(|seed| seed.to_string()).unwrap_or_default();
-    let directory = directory.display();
+    let head = member_head(directory, node, seed);
     format!(
-        "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
-admin: {{ listen: 127.0.0.1:0 }}
-log: {{ format: json, level: info }}
-cluster:
-  id: test
-  node_id: {node}
-  listen: 127.0.0.1:0
-  seeds: [{seed}]
-  tls: {{ ca: {directory}/ca.crt, cert: {directory}/{node}.crt, key: {directory}/{node}.key }}
-models:
+        "{head}models:
   - {{ name: m, endpoints: [{{ name: a, address: \"http://{up}\" }}] }}
 "
     )

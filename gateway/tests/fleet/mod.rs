@@ -159,7 +159,7 @@ fn configuration(
     endpoints: &[SocketAddr; 2],
     plan: &Plan<'_>,
 ) -> String {
-    let seeds = seed.map(|seed| seed.to_string()).unwrap_or_default();
+    let head = process::member_head(directory, node, seed);
     let [a, b] = endpoints;
     let directory = directory.display();
     let Plan { base, breaker, probe, quorum, .. } = plan;
@@ -170,23 +170,14 @@ fn configuration(
         String::new()
     };
     format!(
-        "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
-admin: {{ listen: 127.0.0.1:0 }}
-log: {{ format: json, level: info }}
-state: {{ file: {directory}/{node}.state, every: 1s }}
-cluster:
-  id: test
-  node_id: {node}
-  listen: 127.0.0.1:0
-  seeds: [{seeds}]
-  tls: {{ ca: {directory}/ca.crt, cert: {directory}/{node}.crt, key: {directory}/{node}.key }}
-  gossip_interval: 1s
+        "{head}  gossip_interval: 1s
   quorum: {{ expected_members: 3, observe: 1s{comma}{quorum} }}
 circuit_breaker:
   slow: {{ total: 400ms, first_token: off, dedup: 200ms, confirmations: 2 }}
   open: {{ base: {base}, max: 60s }}
   probe: {{ {probe} }}
   {breaker}
+state: {{ file: {directory}/{node}.state, every: 1s }}
 models:
   - name: m
     endpoints:

@@ -219,6 +219,33 @@ pub(crate) async fn mock(name: &str) -> (SocketAddr, Mock) {
     (address, mock)
 }
 
+/// The rows of these endpoints in a model's configuration.
+pub(crate) fn endpoint_rows(endpoints: &[(&str, SocketAddr)]) -> String {
+    let row = |(name, address): &(&str, SocketAddr)| {
+        format!("      - {{ name: {name}, address: \"http://{address}\" }}\n")
+    };
+    endpoints.iter().map(row).collect()
+}
+
+/// The sections of a node of a test fleet but for what its test is about: `cluster` comes last and is
+/// still open. Its certificates lie in `directory`.
+pub(crate) fn member_head(directory: &Path, node: &str, seed: Option<SocketAddr>) -> String {
+    let seed = seed.map(|seed| seed.to_string()).unwrap_or_default();
+    let directory = directory.display();
+    format!(
+        "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 100ms }}
+admin: {{ listen: 127.0.0.1:0 }}
+log: {{ format: json, level: info }}
+cluster:
+  id: test
+  node_id: {node}
+  listen: 127.0.0.1:0
+  seeds: [{seed}]
+  tls: {{ ca: {directory}/ca.crt, cert: {directory}/{node}.crt, key: {directory}/{node}.key }}
+"
+    )
+}
+
 /// Waits until `done` holds.
 pub(crate) async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
