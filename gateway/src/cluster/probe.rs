@@ -37,37 +37,30 @@ pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
 /// Sends what this node is to try by itself.
 pub(super) fn recover_locally(seat: &Arc<Seat>, now: Duration) {
     for Try { pool, admission, mark } in seat.deputy.tries(now) {
-        let tries = match mark {
-            Mark::Probe => INCONCLUSIVE_MAX,
-            Mark::Canary => 1,
-        };
         let seat = Arc::clone(seat);
         tokio::spawn(async move {
-            let outcome = seat.try_out(&pool, admission.endpoint(), (mark, tries)).await;
+            let outcome = seat.try_out(&pool, admission.endpoint(), mark).await;
             admission.settle(clock::now(), outcome);
         });
     }
 }
 
 impl Seat {
-    /// Sends one probe. The last of `tries` in a row that said nothing leads on: the endpoint answers,
-    /// and the next rung tries it with real requests. Each has a permit of its own, so that however
-    /// long a probe may take none is lost under way.
-    async fn try_out(
-        &self,
-        pool: &Pool,
-        endpoint: &Endpoint,
-        (mark, tries): (Mark, u32),
-    ) -> Outcome {
+    /// Sends one probe. On the probe rung the last of [`INCONCLUSIVE_MAX`] in a row that said nothing
+    /// leads on: the endpoint answers, and the next rung tries it with real requests. Each has a permit
+    /// of its own, so that however long a probe may take none is lost under way.
+    async fn try_out(&self, pool: &Pool, endpoint: &Endpoint, mark: Mark) -> Outcome {
         let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
         self.count_probe(&endpoint.key, &verdict);
         match verdict.result {
             ProbeResult::Passed => Outcome::Success,
             ProbeResult::Failed => Outcome::Fault { weight: 1.0, cause: verdict.cause },
-            ProbeResult::Inconclusive if tries > 1 && endpoint.count_inconclusive() >= tries => {
-                Outcome::Success
-            }
-            ProbeResult::Inconclusive => Outcome::Neutral,
+            ProbeResult::Inconclusive => match mark {
+                Mark::Probe if endpoint.count_inconclusive() >= INCONCLUSIVE_MAX => {
+                    Outcome::Success
+                }
+                Mark::Probe | Mark::Canary => Outcome::Neutral,
+            },
         }
     }
 
