@@ -23,6 +23,7 @@ mod check;
 mod codes;
 mod error;
 mod file;
+mod limits;
 mod probe;
 mod scalar;
 mod section;
@@ -34,6 +35,10 @@ use crate::fnv;
 pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::ConfigError;
+pub use limits::{
+    API_KEYS_MAX, ApiKey, Cors, FailClosed, FailoverOn, KEY_MODELS_MAX, Limits, Protocol, Retry,
+    RetryOn, ServerTls, Tokenizer, UpstreamTls,
+};
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
@@ -46,13 +51,15 @@ pub const ENDPOINTS_MAX: usize = 10_000;
 pub const ALIASES_MAX: usize = 64;
 /// Most seeds a node is given.
 pub const SEEDS_MAX: usize = 64;
+/// Most pools in one `fallback`.
+pub const FALLBACK_MAX: usize = 8;
 /// Most entries of `retry.on`.
 pub const RETRY_ON_MAX: usize = 32;
 /// Most paths in `fail_closed.allowed_paths`.
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
 /// The sections that are the same on every node of a fleet.
-const SHARED: [&str; 3] = ["fail_closed", "retry", "models"];
+const SHARED: [&str; 4] = ["fail_closed", "api_keys", "retry", "models"];
 
 /// What stands in place of a secret wherever the configuration is shown.
 const MASK: &str = "***";
@@ -122,6 +129,8 @@ pub struct Config {
     pub state: Option<StateFile>,
     /// What a request must satisfy before anything else is looked at.
     pub fail_closed: FailClosed,
+    /// The callers' keys; empty: nobody has to show one.
+    pub api_keys: Vec<ApiKey>,
     /// How often a request is tried.
     pub retry: Retry,
     /// The models and where they are served, in the order of the file; 1 to [`MODELS_MAX`].
@@ -164,6 +173,15 @@ pub struct Server {
     pub max_body_bytes: usize,
     /// Worker threads, at most 1,024; 0 is one for each core.
     pub workers: usize,
+    /// The certificate shown to clients; `None`: they connect in the clear.
+    pub tls: Option<ServerTls>,
+    /// Who may call from a page in a browser; nobody by default.
+    pub cors: Option<Cors>,
+    /// After this long without an event for the client a stream gets a comment, so that no one between
+    /// takes it for dead; 1 s to 1 h, 15 s by default, `None` sends none.
+    pub heartbeat: Option<Duration>,
+    /// How long a client may take none of what is written to it; 60 s by default.
+    pub write_stall: Duration,
     /// How long a request head may take to arrive; 10 s by default.
     pub header_timeout: Duration,
     /// How long an idle client connection stays open; 60 s by default.
@@ -288,37 +306,6 @@ pub struct StateFile {
     pub every: Duration,
 }
 
-/// What a request must satisfy before anything else is looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FailClosed {
-    /// A header each request must carry, in lower case.
-    pub require_header: Option<String>,
-    /// The only paths that are served, if given; 1 to [`ALLOWED_PATHS_MAX`].
-    pub allowed_paths: Option<Vec<String>>,
-    /// Most messages in one request, at least 1.
-    pub max_messages: Option<usize>,
-    /// Most prompt tokens in one request, estimated, at least 1.
-    pub max_input_tokens: Option<u64>,
-}
-
-/// How often a request is tried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// Attempts of one request, the first included; 1 to 10, 3 by default.
-    pub max_attempts: u32,
-    /// After which failures the same endpoint is asked again, once, if no other is left.
-    pub on: RetryOn,
-}
-
-/// After which failures the same endpoint may be asked again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetryOn {
-    /// No connection could be made; yes by default.
-    pub refused: bool,
-    /// These statuses; 502, 503 and 529 by default.
-    pub codes: Vec<u16>,
-}
-
 /// How long an attempt may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -349,6 +336,13 @@ pub struct Pool {
     pub timeouts: Timeouts,
     /// How an endpoint is chosen.
     pub policy: Policy,
+    /// The pools that are asked in this order when nothing is left in this one; names of others, at
+    /// most [`FALLBACK_MAX`].
+    pub fallback: Vec<String>,
+    /// How much may be asked of the model.
+    pub limits: Limits,
+    /// Whether streams are asked to report their usage where the client did not say; not by default.
+    pub include_usage: bool,
 }
 
 /// What happens when every circuit of a pool is open.
@@ -367,6 +361,13 @@ pub enum Policy {
     /// The less busy of two taken by chance.
     #[default]
     LeastRequest,
+    /// In turn, as often as their weights say.
+    Weighted,
+    /// The one with the least product of first-token time and requests in flight, of two taken by
+    /// chance.
+    Ewma,
+    /// The one that had the same beginning of a prompt before, unless it is much busier than others.
+    PrefixHash,
 }
 
 /// One place that serves a model.
@@ -374,7 +375,7 @@ pub enum Policy {
 pub struct Endpoint {
     /// Its name, unique in the pool; 1 to 64 of `[A-Za-z0-9._-]`.
     pub name: String,
-    /// `http://host:port`, in lower case, without base path or trailing slash.
+    /// `http://host:port` or `https://host:port`, in lower case, without base path or trailing slash.
     pub address: String,
     /// `host:port`, as in `address`.
     pub authority: String,
@@ -384,6 +385,20 @@ pub struct Endpoint {
     pub upstream_model: Option<String>,
     /// Its share among its siblings; 1 to 1,000, 1 by default.
     pub weight: u32,
+    /// Its group: one is used only when all of lower numbers are out or full; 0 to 15, 0 by default.
+    pub priority: u8,
+    /// Endpoints of one name share a quota of the provider's: what asks one of them to pause pauses
+    /// all. 1 to 64 of `[A-Za-z0-9._-]`.
+    pub quota_group: Option<String>,
+    /// How much may be asked of it.
+    pub limits: Limits,
+    /// How it is known by TLS; `None`: its address is `http`.
+    pub tls: Option<UpstreamTls>,
+    /// Which HTTP it is spoken to in.
+    pub protocol: Protocol,
+    /// The version of Azure's interface, sent as `api-version`; given only for `kind: azure`. With it
+    /// the path names the deployment (`upstream_model`).
+    pub api_version: Option<String>,
     /// What the gateway shows the endpoint as its own credential.
     pub api_key: Option<Secret>,
     /// When its circuit opens and how it comes back.

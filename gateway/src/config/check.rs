@@ -49,6 +49,7 @@ pub(super) fn check(
         cluster: cluster::cluster(&root, &file.cluster)?,
         state: process::state(&root, &file.state)?,
         fail_closed: process::fail_closed(&root, &file.fail_closed)?,
+        api_keys: Vec::new(),
         retry: process::retry(&root, &file.retry, &pools)?,
         log: process::log(&root, &file.log)?,
         pools,

@@ -4,16 +4,19 @@
 //! JSON, number of messages, estimated tokens; the model is looked up last, by the caller.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use hyper::Method;
 use hyper::body::Body;
-use hyper::{HeaderMap, Method, header};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::route::Route;
 use crate::config::FailClosed;
 use crate::error::ApiError;
 
@@ -24,55 +27,26 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Longest name of a model that is looked up.
 const MODEL_BYTES_MAX: usize = 256;
 
-/// The routes of the data plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// `POST /v1/chat/completions`.
-    Chat,
-    /// `POST /v1/completions`.
-    Completions,
-    /// `POST /v1/embeddings`.
-    Embeddings,
-    /// `GET /v1/models`.
-    Models,
-}
-
-impl Route {
-    /// The route of an exact path.
-    pub fn of(path: &str) -> Option<Self> {
-        match path {
-            "/v1/chat/completions" => Some(Self::Chat),
-            "/v1/completions" => Some(Self::Completions),
-            "/v1/embeddings" => Some(Self::Embeddings),
-            "/v1/models" => Some(Self::Models),
-            _ => None,
-        }
-    }
-
-    /// The path, the same upstream.
-    pub fn path(self) -> &'static str {
-        match self {
-            Self::Chat => "/v1/chat/completions",
-            Self::Completions => "/v1/completions",
-            Self::Embeddings => "/v1/embeddings",
-            Self::Models => "/v1/models",
-        }
-    }
-
-    /// The only method the route takes.
-    pub fn method(self) -> Method {
-        match self {
-            Self::Chat | Self::Completions | Self::Embeddings => Method::POST,
-            Self::Models => Method::GET,
-        }
-    }
+/// Somebody who showed a key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// What the configuration calls it.
+    pub name: String,
 }
 
 /// A request that was understood.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Where it goes.
+    /// The family of its path.
     pub route: Route,
+    /// Its path, the same upstream.
+    pub path: String,
+    /// The type of its body, the same upstream.
+    pub content_type: HeaderValue,
+    /// Who asks, if callers show keys.
+    pub caller: Option<Arc<Caller>>,
+    /// A digest of the beginning of its prompt: requests that share it are best served by one engine.
+    pub prefix: u64,
     /// The model as the client named it.
     pub model: String,
     /// Whether the answer is to be a stream.
@@ -180,7 +154,12 @@ struct Envelope<'a> {
 ///
 /// # Errors
 /// The refusal to answer with.
-pub fn understand(rule: &FailClosed, route: Route, body: Bytes) -> Result<Call, ApiError> {
+pub fn understand(
+    rule: &FailClosed,
+    route: Route,
+    path: &str,
+    body: Bytes,
+) -> Result<Call, ApiError> {
     let text = std::str::from_utf8(&body)
         .map_err(|_| ApiError::invalid_request("The body is not UTF-8 text."))?;
     // A list would be read as the envelope's fields in their order.
@@ -220,7 +199,20 @@ pub fn understand(rule: &FailClosed, route: Route, body: Bytes) -> Result<Call, 
     // The raw value is a part of the text, so that the distance of their starts is its place.
     let start = (raw.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     let model_at = start..start + raw.len();
-    Ok(Call { route, model, is_stream, prompt_tokens, body, model_at })
+    let content_type = HeaderValue::from_static("application/json");
+    let (caller, prefix, path) = (None, 0, path.to_owned());
+    Ok(Call {
+        route,
+        path,
+        content_type,
+        caller,
+        prefix,
+        model,
+        is_stream,
+        prompt_tokens,
+        body,
+        model_at,
+    })
 }
 
 impl Call {
@@ -275,11 +267,12 @@ mod tests {
             allowed_paths: None,
             max_messages: Some(2),
             max_input_tokens: Some(1_000),
+            ..FailClosed::default()
         }
     }
 
     fn call(body: &str) -> Result<Call, ApiError> {
-        understand(&open(), Route::Chat, Bytes::from(body.to_owned()))
+        understand(&open(), Route::Chat, "/v1/chat/completions", Bytes::from(body.to_owned()))
     }
 
     #[test]
@@ -339,7 +332,9 @@ mod tests {
     fn deep_nesting_costs_no_stack() {
         let body = format!(r#"{{"model":"m","x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
         let boundless = FailClosed::default();
-        let call = understand(&boundless, Route::Chat, Bytes::from(body.clone())).unwrap();
+        let call =
+            understand(&boundless, Route::Chat, "/v1/chat/completions", Bytes::from(body.clone()))
+                .unwrap();
         assert_eq!(call.body_for("m"), body);
     }
 }

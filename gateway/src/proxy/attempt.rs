@@ -17,7 +17,8 @@ use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::admission::{Call, Route};
+use super::admission::Call;
+use super::route::Route;
 use super::sse::{self, Meaning, Plain, Reader};
 use crate::clock;
 use crate::config::StatusClass;
@@ -132,7 +133,7 @@ pub(super) async fn run(
     };
     // The client may have asked by an alias, which is nobody's name but ours.
     let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
-    let Some(request) = upstream::request(&endpoint.config, call.route.path(), caller, body) else {
+    let Some(request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
         return Err(Failure::new(ApiError::upstream_unavailable()));

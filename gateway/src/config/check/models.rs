@@ -18,7 +18,8 @@ use crate::config::file::{At, EndpointSection, File, Given, ModelSection, Place}
 use crate::config::scalar::{Refusal, duration, duration_text, name, whole};
 use crate::config::section::Section;
 use crate::config::{
-    ENDPOINTS_MAX, Endpoint, Health, Kind, OnAllOpen, Policy, Pool, StatusClass, TenantScope,
+    ENDPOINTS_MAX, Endpoint, Health, Kind, Limits, OnAllOpen, Policy, Pool, Protocol, StatusClass,
+    TenantScope,
 };
 
 /// Longest name of a model, in bytes.
@@ -97,7 +98,17 @@ fn pool(
         })?;
     let own = defaults.overlaid(section, &raw.circuit_breaker, &raw.timeouts)?;
     let endpoints = endpoints(section, raw, &own, &name)?;
-    Ok(Pool { name, aliases, endpoints, on_all_open, timeouts: own.timeouts, policy })
+    Ok(Pool {
+        name,
+        aliases,
+        endpoints,
+        on_all_open,
+        timeouts: own.timeouts,
+        policy,
+        fallback: Vec::new(),
+        limits: Limits::default(),
+        include_usage: false,
+    })
 }
 
 fn model_name(text: &str) -> Result<String, Refusal> {
@@ -193,6 +204,12 @@ fn endpoint(
         base_path: found.base_path,
         upstream_model: section.optional("upstream_model", &raw.upstream_model, upstream_model)?,
         weight: section.or("weight", &raw.weight, 1, |text| whole(text, 1..=WEIGHT_MAX))?,
+        priority: 0,
+        quota_group: None,
+        limits: Limits::default(),
+        tls: None,
+        protocol: Protocol::default(),
+        api_version: None,
         api_key: section.secret("api_key", &raw.api_key)?,
         kind,
         probe: own.probe,

@@ -20,8 +20,8 @@ use crate::config::file::{
 use crate::config::scalar::{Refusal, duration, size, whole};
 use crate::config::section::Section;
 use crate::config::{
-    Admin, FailClosed, Log, LogFormat, Pool, RETRY_ON_MAX, Retry, RetryOn, Server, StateFile,
-    StatusClass,
+    Admin, FailClosed, FailoverOn, Log, LogFormat, Pool, RETRY_ON_MAX, Retry, RetryOn, Server,
+    StateFile, StatusClass,
 };
 
 const SERVER_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
@@ -66,6 +66,10 @@ pub(super) fn server(
         listen: section.or("listen", &raw.listen, SERVER_LISTEN, listen)?,
         max_body_bytes: usize::try_from(max_body).unwrap_or(usize::MAX),
         workers: section.or("workers", &raw.workers, 0, |text| whole(text, 0..=WORKERS_MAX))?,
+        tls: None,
+        cors: None,
+        heartbeat: Some(seconds(15)),
+        write_stall: seconds(60),
         header_timeout: time(&timeouts_section, "headers", &timeouts.headers, seconds(10))?,
         body_idle: time(&timeouts_section, "body_idle", &timeouts.body_idle, seconds(10))?,
         keep_alive: time(&timeouts_section, "keep_alive", &timeouts.keep_alive, seconds(60))?,
@@ -173,6 +177,7 @@ pub(super) fn fail_closed(
         max_input_tokens: section.optional("max_input_tokens", &raw.max_input_tokens, |text| {
             whole(text, 1..=1_000_000_000_u64)
         })?,
+        ..FailClosed::default()
     })
 }
 
@@ -233,7 +238,8 @@ pub(super) fn retry(
     }
     let mut on = if max_attempts == 1 { RetryOn { refused: false, codes: Vec::new() } } else { on };
     on.codes.retain(|code| is_fault(*code));
-    Ok(Retry { max_attempts, on })
+    let failover_on = FailoverOn::default();
+    Ok(Retry { max_attempts, budget: 0.2, budget_floor: 3, on, failover_on })
 }
 
 /// Reads `retry.on`: the word `refused`, and statuses that are a fault somewhere.

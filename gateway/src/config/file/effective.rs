@@ -197,6 +197,9 @@ fn log(log: &Log) -> LogSection {
 fn model(pool: &Pool) -> ModelSection {
     let policy = match pool.policy {
         Policy::LeastRequest => "least_request",
+        Policy::Weighted => "weighted",
+        Policy::Ewma => "ewma",
+        Policy::PrefixHash => "prefix_hash",
     };
     let on_all_open = match pool.on_all_open {
         OnAllOpen::PassThrough => "pass_through",
