@@ -12,6 +12,7 @@ mod log;
 mod relay;
 mod route;
 pub(crate) mod sse;
+mod usage;
 
 use std::convert::Infallible;
 use std::pin::Pin;

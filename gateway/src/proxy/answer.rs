@@ -1,6 +1,5 @@
 //! What the client gets: the answer that was found, or the refusal, with the headers that are ours.
 
-
 use bytes::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -10,6 +9,7 @@ use super::attempt::Rest;
 use super::dispatch::Served;
 use super::log::Line;
 use super::relay::{self, Patience, Relay};
+use super::usage::Usage;
 use super::{Body, Gate};
 use crate::error::ApiError;
 use crate::fleet::Pool;
@@ -38,13 +38,13 @@ impl Gate {
             pace_min: endpoint.config.rule.slow.min_tokens_per_second,
         };
         let duration = pool.meters.duration.clone();
-        let on_end: relay::OnEnd = Box::new(move |end| {
+        let on_end: relay::OnEnd = Box::new(move |end, _| {
             duration.record(started.elapsed().as_secs_f64());
             line.end(status, end);
         });
         let body = match answer.rest {
             Rest::Nothing => {
-                on_end(relay::End::Complete);
+                on_end(relay::End::Complete, Usage::default());
                 Body::Full(answer.held.into_iter().next())
             }
             Rest::Events(rest, guard) => {

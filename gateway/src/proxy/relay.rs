@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::attempt;
 use super::sse::{Meaning, Reader};
+use super::usage::Usage;
 use crate::clock;
 use crate::error;
 use crate::fleet::Admission;
@@ -77,8 +78,8 @@ pub(super) enum End {
     ClientLeft,
 }
 
-/// Hears how a relay ended.
-pub(super) type OnEnd = Box<dyn FnOnce(End) + Send + Sync>;
+/// Hears how a relay ended, and what it took.
+pub(super) type OnEnd = Box<dyn FnOnce(End, Usage) + Send + Sync>;
 
 /// A response body that relays an upstream's.
 pub struct Relay {
@@ -97,6 +98,7 @@ pub struct Relay {
     progress_at: Instant,
     timer: Pin<Box<Sleep>>,
     admission: Option<Admission>,
+    usage: Usage,
     on_end: Option<OnEnd>,
 }
 
@@ -161,6 +163,7 @@ impl Relay {
             progress_at: now,
             timer: Box::pin(tokio::time::sleep_until(now)),
             admission: Some(admission),
+            usage: Usage::default(),
             on_end: Some(on_end),
         };
         let next = relay.next_deadline();
@@ -317,7 +320,7 @@ impl Relay {
 
     fn report(&mut self, end: End) {
         if let Some(on_end) = self.on_end.take() {
-            on_end(end);
+            on_end(end, self.usage);
         }
     }
 

