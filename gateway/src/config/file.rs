@@ -24,14 +24,15 @@ mod tables;
 
 pub(super) use effective::effective;
 pub(super) use tables::{
-    AdminSection, CircuitSection, ClusterSection, ClusterTlsSection, CodeList, EndpointSection,
-    FailClosedSection, File, HalfOpenSection, LogSection, ModelSection, OpenSection, P95Section,
-    ProbeSection, QuorumSection, RampSection, RetrySection, ServerSection, ServerTimeoutsSection,
-    SlowSection, StateSection, TenantSection, TimeoutsSection,
+    AdminSection, ApiKeySection, CircuitSection, ClusterSection, ClusterTlsSection, CodeList,
+    CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, HalfOpenSection,
+    LimitsSection, LogSection, ModelSection, OpenSection, P95Section, ProbeSection, QuorumSection,
+    RampSection, RetrySection, ServerSection, ServerTimeoutsSection, ServerTlsSection, SlowSection,
+    StateSection, TenantSection, TimeoutsSection, UpstreamTlsSection,
 };
 
 /// Most YAML nodes in one file: some eighty for each of 10,000 endpoints if each has a rule of its
-/// own, and room to spare.
+/// own, some fifteen for each of 10,000 keys, and room to spare.
 const NODES_MAX: usize = 1_000_000;
 /// Most nodes that aliases may repeat, so that a few anchors cannot grow into a huge file.
 const REPEATED_NODES_MAX: usize = 100_000;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Given, List, Scalar};
 use crate::config::{
-    ALIASES_MAX, ALLOWED_PATHS_MAX, ENDPOINTS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX,
-    STATUS_CODES_MAX,
+    ALIASES_MAX, ALLOWED_PATHS_MAX, API_KEYS_MAX, CORS_ORIGINS_MAX, ENDPOINTS_MAX, FAILOVER_ON_MAX,
+    FALLBACK_MAX, KEY_MODELS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX, STATUS_CODES_MAX,
 };
 
 /// A list of statuses.
@@ -39,9 +39,11 @@ section! {
         cluster: ClusterSection,
         state: StateSection,
         fail_closed: FailClosedSection,
+        api_keys: List<ApiKeySection, API_KEYS_MAX>,
         circuit_breaker: Box<CircuitSection>,
         timeouts: Box<TimeoutsSection>,
         retry: RetrySection,
+        failover: FailoverSection,
         models: List<ModelSection, MODELS_MAX>,
         log: LogSection,
     }
@@ -51,9 +53,12 @@ section! {
     /// `server`.
     ServerSection {
         listen: Scalar,
+        tls: ServerTlsSection,
+        cors: CorsSection,
         max_body: Scalar,
         workers: Scalar,
         timeouts: ServerTimeoutsSection,
+        heartbeat: Scalar,
         drain_delay: Scalar,
         drain_timeout: Scalar,
     }
@@ -65,6 +70,23 @@ section! {
         headers: Scalar,
         body_idle: Scalar,
         keep_alive: Scalar,
+        write_stall: Scalar,
+    }
+}
+
+section! {
+    /// `server.tls`.
+    ServerTlsSection {
+        cert: Scalar,
+        key: Scalar,
+    }
+}
+
+section! {
+    /// `server.cors`.
+    CorsSection {
+        origins: List<Scalar, CORS_ORIGINS_MAX>,
+        max_age: Scalar,
     }
 }
 
@@ -130,6 +152,27 @@ section! {
         allowed_paths: List<Scalar, ALLOWED_PATHS_MAX>,
         max_messages: Scalar,
         max_input_tokens: Scalar,
+        tokenizer: Scalar,
+        max_n: Scalar,
+    }
+}
+
+section! {
+    /// One entry of `api_keys`.
+    ApiKeySection {
+        name: Scalar,
+        sha256: Scalar,
+        models: List<Scalar, KEY_MODELS_MAX>,
+        limits: LimitsSection,
+    }
+}
+
+section! {
+    /// `limits`, of a caller, of a model or of an endpoint.
+    LimitsSection {
+        rpm: Scalar,
+        tpm: Scalar,
+        concurrency: Scalar,
     }
 }
 
@@ -243,7 +286,16 @@ section! {
     /// `retry`.
     RetrySection {
         max_attempts: Scalar,
+        budget: Scalar,
+        budget_floor: Scalar,
         on: List<Scalar, RETRY_ON_MAX>,
+    }
+}
+
+section! {
+    /// `failover`.
+    FailoverSection {
+        on: List<Scalar, FAILOVER_ON_MAX>,
     }
 }
 
@@ -253,7 +305,10 @@ section! {
         name: Scalar,
         aliases: List<Scalar, ALIASES_MAX>,
         policy: Scalar,
+        fallback: List<Scalar, FALLBACK_MAX>,
         on_all_open: Scalar,
+        limits: LimitsSection,
+        include_usage: Scalar,
         timeouts: Box<TimeoutsSection>,
         circuit_breaker: Box<CircuitSection>,
         endpoints: List<EndpointSection, ENDPOINTS_MAX>,
@@ -265,14 +320,30 @@ section! {
     EndpointSection {
         name: Scalar,
         address: Scalar,
+        tls: UpstreamTlsSection,
+        protocol: Scalar,
         kind: Scalar,
+        api_version: Scalar,
         upstream_model: Scalar,
         weight: Scalar,
+        priority: Scalar,
+        quota_group: Scalar,
+        limits: LimitsSection,
         api_key: Scalar,
         health_path: Scalar,
         health_interval: Scalar,
         health_timeout: Scalar,
         circuit_breaker: Box<CircuitSection>,
+    }
+}
+
+section! {
+    /// An endpoint's `tls`.
+    UpstreamTlsSection {
+        ca: Scalar,
+        cert: Scalar,
+        key: Scalar,
+        server_name: Scalar,
     }
 }
 
