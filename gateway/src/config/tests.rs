@@ -5,9 +5,11 @@
 
 use super::*;
 
+mod callers;
 mod circuit;
 mod levels;
 mod plane;
+mod reach;
 mod refused;
 mod useless;
 
