@@ -197,9 +197,15 @@ impl Meters {
         counter.increment(1);
     }
 
+    /// Folds what histograms were told into their buckets. Until then each sample takes memory, so that
+    /// it must be done often, whether anybody asks for the figures or not.
+    pub fn fold(&self) {
+        self.handle.run_upkeep();
+    }
+
     /// Everything counted, as Prometheus text.
     pub fn render(&self) -> String {
-        self.handle.run_upkeep();
+        self.fold();
         self.handle.render()
     }
 }

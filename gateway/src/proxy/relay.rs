@@ -17,14 +17,14 @@ mod ready;
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
 use metrics::Counter;
 use tokio::time::Sleep;
@@ -278,18 +278,8 @@ where
     fn finish(&mut self) {
         self.settle(Outcome::Success);
         self.state = State::Ending;
-        if let Some(mut upstream) = self.upstream.take()
-            && !upstream.is_end_stream()
-        {
-            tokio::spawn(tokio::time::timeout(LINGER, async move {
-                while let Some(Ok(frame)) = upstream.frame().await {
-                    // Bytes behind the end are not ours to pass on, and the connection that sent
-                    // them is not to be used again: dropping the body closes it.
-                    if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                        return;
-                    }
-                }
-            }));
+        if let Some(upstream) = self.upstream.take() {
+            linger(upstream);
         }
     }
 
@@ -428,6 +418,29 @@ where
                     return Poll::Pending;
                 }
             }
+        }
+    }
+}
+
+/// Lets go of a body whose content is complete. Its end is waited for, so that the connection can be
+/// used again; mostly it is there already.
+fn linger<B: Body<Data = Bytes> + Unpin + Send + 'static>(mut upstream: B) {
+    if poll_end(&mut upstream, &mut Context::from_waker(Waker::noop())).is_pending() {
+        let ended = poll_fn(move |context| poll_end(&mut upstream, context));
+        tokio::spawn(tokio::time::timeout(LINGER, ended));
+    }
+}
+
+fn poll_end<B: Body<Data = Bytes> + Unpin>(
+    upstream: &mut B,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    loop {
+        match ready!(Pin::new(&mut *upstream).poll_frame(context)) {
+            // Bytes behind the end are not ours to pass on, and the connection that sent them is not
+            // to be used again: dropping the body closes it.
+            Some(Ok(frame)) if frame.data_ref().is_none_or(Bytes::is_empty) => {}
+            Some(_) | None => return Poll::Ready(()),
         }
     }
 }

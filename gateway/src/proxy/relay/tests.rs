@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use breaker::{Errand, View};
+use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use super::*;
