@@ -8,6 +8,7 @@ pub mod admission;
 mod answer;
 mod attempt;
 mod dispatch;
+mod limit;
 mod log;
 mod relay;
 mod route;
@@ -32,6 +33,7 @@ use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
 use crate::fleet::Fleet;
+use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
@@ -50,6 +52,8 @@ pub struct Gate {
     pub fleet: Arc<Fleet>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// How much may be asked.
+    pub desk: Desk,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
     /// How often it is tried.
@@ -116,6 +120,14 @@ impl Gate {
             Err(error) => return Ok(self.refuse(error, &id, line, None)),
         };
         line.model.clone_from(&pool.name);
+        let place = match self.place(&call, &pool) {
+            Ok(place) => place,
+            Err(refused) => {
+                let response = self.refuse(limit::error(&refused), &id, line, None);
+                return Ok(limit::show(&refused.left, response));
+            }
+        };
+        let left = place.left();
         let deadline = started + pool.timeouts.total;
         let caller = (&id, &head.headers);
         // The client may have taken its time to say what it wants, and waits from then on. A limit
@@ -131,10 +143,14 @@ impl Gate {
                 .await
                 .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
         };
-        match served {
-            Ok(served) => Ok(self.answer(served, &id, started, deadline, line)),
-            Err(error) => Ok(self.refuse(error, &id, line, Some(&pool))),
-        }
+        let response = match served {
+            Ok(served) => self.answer(served, &id, started, deadline, line, place),
+            Err(error) => {
+                limit::failed(place, &call, line.attempts);
+                self.refuse(error, &id, line, Some(&pool))
+            }
+        };
+        Ok(limit::show(&left, response))
     }
 }
 
