@@ -210,6 +210,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,
         body_idle: config.server.body_idle,
+        heartbeat: config.server.heartbeat,
         node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
     })
 }

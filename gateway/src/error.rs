@@ -1,11 +1,16 @@
 //! What a client reads when its request fails: the OpenAI error body, one code a cause.
 //!
-//! Only this file knows the body's shape. Messages name neither keys nor addresses.
+//! Only this file knows the body's shape, and how the same error stands in a stream that has begun.
+//! Each dialect's official client finds in it what it looks for; the four keys are there in all of
+//! them. Messages name neither keys nor addresses.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use crate::proxy::route::Dialect;
 
 /// A client that would have to wait longer is told not to retry by itself: the official clients do
 /// not obey a longer pause and come back after half a second.
@@ -120,15 +125,56 @@ impl ApiError {
         Self::new(status, "upstream_error", message)
     }
 
+    /// The stream broke off before it was complete.
+    pub fn stream_interrupted() -> Self {
+        let message = "The stream was interrupted before it was complete.";
+        Self::new(StatusCode::BAD_GATEWAY, "stream_interrupted", message)
+    }
+
     /// The body, always with all four keys.
-    pub fn body(&self) -> Bytes {
-        let error = serde_json::json!({
+    pub fn body(&self, dialect: Dialect) -> Bytes {
+        let error = self.object(dialect);
+        let body = match dialect {
+            Dialect::Messages => json!({ "type": "error", "error": error }),
+            Dialect::Chat | Dialect::Completions | Dialect::Responses | Dialect::Opaque => {
+                json!({ "error": error })
+            }
+        };
+        Bytes::from(body.to_string())
+    }
+
+    /// The event that says so in a stream that has begun: well-formed, and the last one.
+    pub fn event(&self, dialect: Dialect) -> Bytes {
+        let error = self.object(dialect);
+        Bytes::from(match dialect {
+            Dialect::Chat | Dialect::Completions | Dialect::Opaque => {
+                format!("data: {}\n\n", json!({ "error": error }))
+            }
+            Dialect::Messages => {
+                format!("event: error\ndata: {}\n\n", json!({ "type": "error", "error": error }))
+            }
+            Dialect::Responses => {
+                let event = json!({
+                    "type": "error",
+                    "code": self.code,
+                    "message": self.message,
+                    "param": self.param,
+                    // The upstream's own numbers are not read; clients do not order by them.
+                    "sequence_number": 0,
+                    "error": error,
+                });
+                format!("event: error\ndata: {event}\n\n")
+            }
+        })
+    }
+
+    fn object(&self, dialect: Dialect) -> Value {
+        json!({
             "message": self.message,
-            "type": self.kind(),
+            "type": self.kind(dialect),
             "param": self.param,
             "code": self.code,
-        });
-        Bytes::from(serde_json::json!({ "error": error }).to_string())
+        })
     }
 
     /// The headers that belong to it, beside the content type.
@@ -146,23 +192,23 @@ impl ApiError {
         headers
     }
 
-    fn kind(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 => "authentication_error",
-            403 => "permission_error",
-            429 => "rate_limit_error",
-            400..=499 => "invalid_request_error",
-            _ => "upstream_error",
+    fn kind(&self, dialect: Dialect) -> &'static str {
+        let status = self.status.as_u16();
+        match (dialect, status) {
+            (_, 401) => "authentication_error",
+            (_, 403) => "permission_error",
+            (_, 429) => "rate_limit_error",
+            (Dialect::Messages, 404) => "not_found_error",
+            (Dialect::Messages, 413) => "request_too_large",
+            (_, 400..=499) => "invalid_request_error",
+            (Dialect::Messages, 503 | 529) => "overloaded_error",
+            (Dialect::Messages, 504) => "timeout_error",
+            (Dialect::Messages, _) => "api_error",
+            (Dialect::Chat | Dialect::Completions | Dialect::Responses | Dialect::Opaque, _) => {
+                "upstream_error"
+            }
         }
     }
-}
-
-/// The event that ends a stream that was cut: well-formed, and never followed by `[DONE]`.
-pub fn stream_interrupted() -> Bytes {
-    Bytes::from_static(
-        b"data: {\"error\":{\"message\":\"The stream was interrupted before it was complete.\",\
-          \"type\":\"upstream_error\",\"param\":null,\"code\":\"stream_interrupted\"}}\n\n",
-    )
 }
 
 #[cfg(test)]
@@ -172,7 +218,7 @@ mod tests {
     #[test]
     fn the_body_has_all_four_keys() {
         let body: serde_json::Value =
-            serde_json::from_slice(&ApiError::path_not_allowed().body()).unwrap();
+            serde_json::from_slice(&ApiError::path_not_allowed().body(Dialect::Chat)).unwrap();
         let error = body["error"].as_object().unwrap();
         let keys: Vec<_> = error.keys().map(String::as_str).collect();
         assert_eq!(keys, ["code", "message", "param", "type"]);
@@ -186,6 +232,14 @@ mod tests {
             error.headers(),
             [("retry-after", "13".to_owned()), ("retry-after-ms", "12400".to_owned())]
         );
+    }
+
+    fn data(event: &Bytes, name: &str) -> Value {
+        let text = std::str::from_utf8(event).unwrap();
+        let data = text.strip_prefix(name).unwrap().strip_prefix("data: ").unwrap();
+        let data = data.strip_suffix("\n\n").unwrap();
+        assert!(!data.contains('\n'), "{data}");
+        serde_json::from_str(data).unwrap()
     }
 
     #[test]
@@ -203,11 +257,34 @@ mod tests {
     }
 
     #[test]
-    fn the_interruption_is_one_well_formed_event() {
-        let event = stream_interrupted();
-        let text = std::str::from_utf8(&event).unwrap();
-        let data = text.strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();
-        let body: serde_json::Value = serde_json::from_str(data).unwrap();
-        assert_eq!(body["error"]["code"], "stream_interrupted");
+    fn f34_the_interruption_is_one_well_formed_event_in_every_dialect() {
+        let error = ApiError::stream_interrupted();
+        for dialect in [Dialect::Chat, Dialect::Completions, Dialect::Opaque] {
+            let told = data(&error.event(dialect), "");
+            assert_eq!(told["error"]["code"], "stream_interrupted");
+            assert_eq!(told["error"]["type"], "upstream_error");
+        }
+        let told = data(&error.event(Dialect::Messages), "event: error\n");
+        assert_eq!((&told["type"], &told["error"]["type"]), (&"error".into(), &"api_error".into()));
+        assert_eq!(told["error"]["code"], "stream_interrupted");
+        let told = data(&error.event(Dialect::Responses), "event: error\n");
+        assert_eq!((&told["type"], &told["sequence_number"]), (&"error".into(), &0.into()));
+        assert_eq!(told["code"], "stream_interrupted");
+        assert!(told["message"].is_string() && told["param"].is_null());
+        assert_eq!(told["error"].as_object().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn an_anthropic_client_finds_its_own_form() {
+        let body = ApiError::model_not_found().body(Dialect::Messages);
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(
+            (&body["type"], &body["error"]["type"]),
+            (&"error".into(), &"not_found_error".into())
+        );
+        assert_eq!(
+            (&body["error"]["code"], &body["error"]["param"]),
+            (&"model_not_found".into(), &"model".into())
+        );
     }
 }

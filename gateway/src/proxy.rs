@@ -8,10 +8,11 @@ pub mod admission;
 mod answer;
 mod attempt;
 mod dispatch;
+mod early;
 mod limit;
 mod log;
 mod relay;
-mod route;
+pub mod route;
 pub(crate) mod sse;
 mod usage;
 
@@ -26,9 +27,11 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
+use self::early::{Course, Early};
 use self::log::Line;
+pub(crate) use self::relay::End;
 use self::relay::{Interrupted, Relay};
-use self::route::Route;
+use self::route::{Dialect, Route};
 use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
@@ -64,6 +67,8 @@ pub struct Gate {
     pub body_idle: Duration,
     /// This node's name, for the answer's header.
     pub node: HeaderValue,
+    /// After this long without a word the client of a stream gets a comment; `None`: it never does.
+    pub heartbeat: Option<Duration>,
 }
 
 /// The body of an answer.
@@ -72,6 +77,8 @@ pub enum Body {
     Full(Option<Bytes>),
     /// Passed on as it comes.
     Relay(Box<Relay>),
+    /// Begun before it was known what it will be.
+    Early(Box<Early>),
 }
 
 impl Gate {
@@ -83,14 +90,16 @@ impl Gate {
     /// # Cancel safety
     /// Dropping the future is how a client leaves: it cancels the attempt, which settles as neutral.
     pub async fn serve(
-        &self,
+        self: &Arc<Self>,
         upstream: &Upstream,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let started = clock::instant();
         let (head, body) = request.into_parts();
         let id = request_id(&head.headers);
-        let mut line = Line::new(&id, &head.headers);
+        // Who is refused at the door hears it in the dialect of the path, too.
+        let dialect = Route::of(head.uri.path()).map_or(Dialect::Opaque, Route::dialect);
+        let mut line = Line::new(&id, &head.headers, dialect);
         let admitted =
             admission::admit(&self.fail_closed, &head.method, head.uri.path(), &head.headers);
         let route = match admitted {
@@ -127,30 +136,16 @@ impl Gate {
                 return Ok(limit::show(&refused.left, response));
             }
         };
-        let left = place.left();
         let deadline = started + pool.timeouts.total;
-        let caller = (&id, &head.headers);
         // The client may have taken its time to say what it wants, and waits from then on. A limit
         // beyond the pool's own, be it beyond the reach of any clock, changes nothing.
         let limit = client_timeout(&head.headers);
         let own = limit.and_then(|limit| clock::instant().checked_add(limit));
         let own = own.filter(|own| *own < deadline);
-        let served = self.dispatch(upstream, &pool, &call, caller, deadline, &mut line);
-        // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
-        let served = match own {
-            None => served.await,
-            Some(own) => tokio::time::timeout_at(own, served)
-                .await
-                .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
-        };
-        let response = match served {
-            Ok(served) => self.answer(served, &id, started, deadline, line, place),
-            Err(error) => {
-                limit::failed(place, &call, line.attempts);
-                self.refuse(error, &id, line, Some(&pool))
-            }
-        };
-        Ok(limit::show(&left, response))
+        let (gate, upstream, headers) = (Arc::clone(self), upstream.clone(), head.headers);
+        let course =
+            Course { gate, upstream, pool, call, id, headers, started, deadline, own, line, place };
+        Ok(self.follow(course).await)
     }
 }
 
@@ -194,6 +189,7 @@ impl HttpBody for Body {
         match &mut *self {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Relay(relay) => Pin::new(relay.as_mut()).poll_frame(context),
+            Self::Early(early) => Pin::new(early.as_mut()).poll_frame(context),
         }
     }
 
@@ -201,6 +197,7 @@ impl HttpBody for Body {
         match self {
             Self::Full(bytes) => bytes.is_none(),
             Self::Relay(relay) => relay.is_end_stream(),
+            Self::Early(early) => early.is_end_stream(),
         }
     }
 
@@ -208,6 +205,7 @@ impl HttpBody for Body {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Relay(relay) => relay.size_hint(),
+            Self::Early(early) => early.size_hint(),
         }
     }
 }

@@ -52,6 +52,9 @@ const KEPT_BACK: [&str; 13] = [
 /// What the gateway says about itself begins so; an upstream does not say it.
 const OURS: &str = "x-quorumgate-";
 
+/// The body of an endpoint's answer, as it comes.
+pub type Arrival = Incoming;
+
 /// One worker's client.
 #[derive(Clone)]
 pub struct Upstream {

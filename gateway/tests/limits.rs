@@ -10,8 +10,10 @@ mod local;
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod raw;
 
-use local::{Ask, House, Plan, QUESTION, Reply, read_until, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, failed, good, open_stream};
+use local::{Ask, House, Plan, QUESTION, Reply, STREAM_QUESTION, read_until, until};
+use raw::{
+    Act, DONE, FINISH, ROLE, Raw, chunk, event, failed, good, json, open_stream, whole_stream,
+};
 
 /// What a question is taken for: four bytes a token.
 const QUESTION_TOKENS: u64 = (QUESTION.len() as u64).div_ceil(4);
@@ -167,6 +169,66 @@ async fn what_no_endpoint_was_asked_for_is_given_back() {
         assert_eq!(number(&refused, "x-ratelimit-remaining-tokens"), left);
     }
     assert_eq!(raw.count(), 1);
+}
+
+/// A whole plain answer and a whole stream that say what they took.
+fn took(prompt: u64, answer: u64) -> (Vec<Act>, Vec<Act>) {
+    let usage = format!(
+        "\"usage\":{{\"prompt_tokens\":{prompt},\"completion_tokens\":{answer},\"total_tokens\":{}}}",
+        prompt + answer
+    );
+    let plain = format!("{{\"choices\":[{{\"message\":{{\"content\":\"x\"}}}}],{usage}}}");
+    let last = format!("data: {{\"choices\":[],{usage}}}\n\n{DONE}");
+    let stream = whole_stream(&[ROLE, &event("one"), FINISH, &last]);
+    (vec![Act::Say(json(200, &plain))], stream)
+}
+
+#[tokio::test]
+async fn tokens_are_corrected_by_what_the_answer_says_it_took() {
+    let raw = Raw::start(|number, seen| {
+        let (plain, stream) = took([3, 5, 5_000][number], 4);
+        if seen.text().contains("\"stream\"") { stream } else { plain }
+    })
+    .await;
+    let house = limited(&raw, "{ tpm: 2000 }").await;
+    let left = |reply: &Reply| number(reply, "x-ratelimit-remaining-tokens");
+    let estimate = |ask: &str| (ask.len() as u64).div_ceil(4);
+    let first = house.ask().await;
+    assert_eq!((first.status, left(&first)), (200, 2_000 - QUESTION_TOKENS));
+    let second = house.ask_stream().await;
+    assert_eq!((second.status, left(&second)), (200, 2_000 - 7 - estimate(STREAM_QUESTION)));
+    let third = house.ask().await;
+    assert_eq!((third.status, left(&third)), (200, 2_000 - 7 - 9 - QUESTION_TOKENS));
+    // The estimate has missed so much that the minute is full.
+    let fourth = house.ask().await;
+    assert_eq!((fourth.status, left(&fourth), raw.count()), (429, 0, 3));
+    assert!(fourth.text().contains("2000 tokens a minute of this model"), "{}", fourth.text());
+}
+
+#[tokio::test]
+async fn a_stream_whose_head_went_first_has_its_place_and_says_what_is_left() {
+    let mut acts = vec![Act::Wait];
+    acts.extend(took(3, 4).1);
+    let raw = Raw::always(acts).await;
+    let text = format!(
+        "server: {{ listen: 127.0.0.1:0, heartbeat: 1s }}\nadmin: {{ listen: 127.0.0.1:0 }}\nmodels: \
+         [ {{ name: demo, limits: {{ rpm: 9, tpm: 100, concurrency: 1 }}, endpoints: \
+         [ {{ name: a, address: \"http://{}\" }} ] }} ]\n",
+        raw.address
+    );
+    let config = gateway::config::parse(&text, "test.yaml", &|_| None).unwrap();
+    let app = gateway::app::App::start(&config).await.unwrap();
+    let mut live = Ask::stream().open(app.address).await;
+    live.reads(": keep-alive").await;
+    let refused = Ask::stream().send(app.address).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+    raw.go();
+    let reply = live.rest().await;
+    assert!(reply.is_clean && reply.text().ends_with(DONE), "{}", reply.text());
+    assert_eq!((number(&reply, "x-ratelimit-remaining-requests"), raw.count()), (8, 1));
+    raw.go();
+    let next = Ask::chat().send(app.address).await;
+    assert_eq!(number(&next, "x-ratelimit-remaining-tokens"), 100 - 7 - QUESTION_TOKENS);
 }
 
 #[tokio::test]

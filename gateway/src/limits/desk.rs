@@ -115,8 +115,8 @@ impl Place {
     }
 
     /// Gives everything back: nothing was sent.
-    pub fn cancel(self) {
-        self.charges.into_iter().flatten().for_each(Charge::cancel);
+    pub fn cancel(&mut self) {
+        self.charges.iter_mut().filter_map(Option::take).for_each(Charge::cancel);
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
         let refused = desk.admit(MINUTE, Some("a"), "m", 2).unwrap_err();
         assert_eq!(refused.full.what, What::Tokens);
         assert_eq!(refused.left, Left { requests: figure(2, 1), tokens: figure(100, 1) });
-        let other = desk.admit(MINUTE, Some("b"), "m", 2).unwrap();
+        let mut other = desk.admit(MINUTE, Some("b"), "m", 2).unwrap();
         assert_eq!(other.left(), Left { requests: figure(60, 58), tokens: None });
         other.cancel();
     }

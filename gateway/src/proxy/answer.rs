@@ -1,5 +1,7 @@
 //! What the client gets: the answer that was found, or the refusal, with the headers that are ours.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -8,9 +10,9 @@ use tokio::time::Instant;
 use super::attempt::Rest;
 use super::dispatch::Served;
 use super::log::Line;
-use super::relay::{self, Patience, Relay};
-use super::usage::Usage;
+use super::relay::{End, Events, OnEnd, Patience, Relay};
 use super::{Body, Gate, limit};
+use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Pool;
 use crate::limits::Place;
@@ -19,60 +21,76 @@ impl Gate {
     /// Turns what was found into the answer.
     pub(super) fn answer(
         &self,
-        served: Served,
+        mut served: Served,
         id: &HeaderValue,
+        started: Instant,
+        deadline: Instant,
+        line: Line,
+        place: Place,
+    ) -> Response<Body> {
+        let mut response = Response::new(Body::Full(None));
+        *response.status_mut() = served.answer.status;
+        *response.headers_mut() = std::mem::take(&mut served.answer.headers);
+        let headers = response.headers_mut();
+        if let Ok(name) = HeaderValue::from_str(served.endpoint.key.as_str()) {
+            headers.insert(HeaderName::from_static("x-quorumgate-endpoint"), name);
+        }
+        headers.insert(HeaderName::from_static("x-quorumgate-attempts"), line.attempts.into());
+        if served.is_degraded {
+            let all_open = HeaderValue::from_static("all-open");
+            headers.insert(HeaderName::from_static("x-quorumgate-degraded"), all_open);
+        }
+        *response.body_mut() = self.body(served, started, deadline, line, place);
+        self.stamp(response, id)
+    }
+
+    /// The body of the answer, which writes the request's line and counts at its last byte.
+    pub(super) fn body(
+        &self,
+        served: Served,
         started: Instant,
         deadline: Instant,
         mut line: Line,
         mut place: Place,
-    ) -> Response<Body> {
-        let Served { answer, pool, endpoint, is_degraded } = served;
-        let attempts = line.attempts;
-        line.upstream_status = answer.status.as_u16();
-        line.first_token = Some(started.elapsed());
-        pool.meters.first_token.record(started.elapsed().as_secs_f64());
-        self.meters.answered(&pool.meters, answer.status.as_u16());
+    ) -> Body {
+        let Served { answer, pool, endpoint, .. } = served;
         let status = answer.status.as_u16();
+        line.upstream_status = status;
+        line.first_token = Some(started.elapsed());
+        if answer.status.is_success() {
+            pool.meters.first_token.record(started.elapsed().as_secs_f64());
+        }
+        self.meters.answered(&pool.meters, status);
         let patience = Patience {
             idle: pool.timeouts.idle,
             deadline,
             slow_at: answer.slow_at,
             pace_min: endpoint.config.rule.slow.min_tokens_per_second,
+            heartbeat: self.heartbeat,
         };
-        let duration = pool.meters.duration.clone();
-        let on_end: relay::OnEnd = Box::new(move |end, usage| {
+        let events = Events::new(line.dialect, pool.meters.unreadable_events.clone());
+        let is_stream = matches!(answer.rest, Rest::Events(..));
+        let (first_token_at, meters) = (clock::instant(), Arc::clone(&self.meters));
+        let on_end: OnEnd = Box::new(move |end, usage| {
+            let is_whole = is_stream && end == End::Complete;
+            let streamed_for = is_whole.then(|| first_token_at.elapsed());
+            pool.meters.duration.record(started.elapsed().as_secs_f64());
+            pool.meters.count_tokens(usage.input, usage.output, streamed_for);
+            meters.streams.ended(end, is_stream);
             // A stream holds its place to its last byte, or until the client leaves.
             limit::ended(&mut place, usage);
-            duration.record(started.elapsed().as_secs_f64());
+            line.usage = usage;
             line.end(status, end);
         });
-        let body = match answer.rest {
-            Rest::Nothing => {
-                on_end(relay::End::Complete, Usage::default());
-                Body::Full(answer.held.into_iter().next())
+        let (rest, events, guard) = match answer.rest {
+            Rest::Nothing(usage) => {
+                on_end(End::Complete, usage);
+                return Body::Full(answer.held.into_iter().next());
             }
-            Rest::Events(rest, guard) => {
-                let relay = Relay::events(answer.held, rest, guard, patience, on_end);
-                Body::Relay(Box::new(relay))
-            }
-            Rest::Bytes(rest, guard) => {
-                let relay = Relay::bytes(answer.held, rest, guard, patience, on_end);
-                Body::Relay(Box::new(relay))
-            }
+            Rest::Events(rest, guard) => (rest, Some(events), guard),
+            Rest::Bytes(rest, guard) => (rest, None, guard),
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
-        let headers = response.headers_mut();
-        if let Ok(name) = HeaderValue::from_str(endpoint.key.as_str()) {
-            headers.insert(HeaderName::from_static("x-quorumgate-endpoint"), name);
-        }
-        headers.insert(HeaderName::from_static("x-quorumgate-attempts"), attempts.into());
-        if is_degraded {
-            let all_open = HeaderValue::from_static("all-open");
-            headers.insert(HeaderName::from_static("x-quorumgate-degraded"), all_open);
-        }
-        self.stamp(response, id)
+        Body::Relay(Box::new(Relay::new(answer.held, rest, events, guard, patience, on_end)))
     }
 
     /// Turns a refusal or a failure into the answer.
@@ -90,9 +108,10 @@ impl Gate {
                 self.meters.counter("admission_rejects_total", &labels).increment(1);
             }
         }
+        let dialect = line.dialect;
         line.blocked_reason = error.code;
         line.close(error.status.as_u16());
-        let mut response = Response::new(Body::Full(Some(error.body())));
+        let mut response = Response::new(Body::Full(Some(error.body(dialect))));
         *response.status_mut() = error.status;
         let headers = response.headers_mut();
         for (name, value) in error.headers() {

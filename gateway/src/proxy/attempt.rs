@@ -11,25 +11,28 @@ use std::time::Duration;
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::Body;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::admission::Call;
-use super::route::Route;
+use super::route::{Dialect, Route};
 use super::sse::{self, Meaning, Plain, Reader};
+use super::usage::Usage;
 use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
-use crate::upstream::{self, Upstream};
+use crate::upstream::{self, Arrival, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// What is held of a plain answer to look at it; a longer one is passed on unseen.
 const PLAIN_BYTES_MAX: usize = 1024 * 1024;
+/// An answer in one piece that says it is longer is refused as long as another can be found.
+const PLAIN_BYTES_STATED_MAX: u64 = super::relay::PLAIN_BYTES_MAX;
 /// An endpoint that answers 429 without saying for how long is left alone for this long.
 const COOL_DEFAULT: Duration = Duration::from_secs(5);
 /// An endpoint that refuses our credential is left alone for this long.
@@ -51,12 +54,12 @@ pub(super) struct Answer {
 
 /// What is still to come of an answer; the guard is settled at its last byte.
 pub(super) enum Rest {
-    /// Nothing: the answer is whole, and settled.
-    Nothing,
+    /// Nothing: the answer is whole, and settled; this is what it took.
+    Nothing(Usage),
     /// The remainder of a stream of events.
-    Events(Incoming, Admission),
+    Events(Arrival, Admission),
     /// The remainder of a long plain answer.
-    Bytes(Incoming, Admission),
+    Bytes(Arrival, Admission),
 }
 
 /// What kind of failure an attempt was, as far as asking the same endpoint again depends on it.
@@ -154,10 +157,31 @@ pub(super) async fn run(
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if upstream::is_event_stream(response.headers()) {
-        stream(&mut limits, admission, response, first_token.min(deadline)).await
+        let dialect = call.route.dialect();
+        stream(&mut limits, admission, response, first_token.min(deadline), dialect).await
+    } else if is_bytes(call.route, response.headers()) {
+        bytes(&mut limits, admission, response).await
     } else {
-        plain(&mut limits, admission, response, call).await
+        plain(&mut limits, admission, response, call.route.dialect()).await
     }
+}
+
+/// Whether an answer is none that can be looked at: speech, a picture, a text. A page for people is
+/// never an answer.
+fn is_bytes(route: Route, headers: &HeaderMap) -> bool {
+    let may_be = match route {
+        Route::Audio | Route::Images | Route::Other => true,
+        Route::Chat
+        | Route::Completions
+        | Route::Embeddings
+        | Route::Responses
+        | Route::Messages
+        | Route::Rerank
+        | Route::Models => false,
+    };
+    let kind = headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or("application/json").trim();
+    may_be && kind != "text/html" && kind != "application/json" && !kind.ends_with("+json")
 }
 
 impl Limits {
@@ -207,8 +231,9 @@ impl Limits {
 async fn stream(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     first_token: Instant,
+    dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
     let mut reader = Reader::default();
@@ -224,16 +249,19 @@ async fn stream(
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
             Waited::Ready(None) => return Err(malformed(admission, Cause::Cut)),
         };
-        let mut meanings = Vec::new();
-        reader.read(&data, |meaning, _| meanings.push(meaning));
+        let mut decisive = Meaning::Preamble;
+        reader.read(&data, |event, _| {
+            if decisive == Meaning::Preamble {
+                decisive = event.read(dialect).0;
+            }
+        });
         held_bytes += data.len();
         held.push(data);
-        let decisive = meanings.iter().find(|meaning| **meaning != Meaning::Preamble);
         let is_committed = match decisive {
-            Some(Meaning::Error(status)) => return Err(embedded(admission, *status)),
-            Some(Meaning::Done) => return Err(malformed(admission, Cause::Malformed)),
-            Some(Meaning::Content | Meaning::Finish) => true,
-            Some(Meaning::Preamble) | None => held_bytes > HELD_BYTES_MAX,
+            Meaning::Error(status) => return Err(embedded(admission, status)),
+            Meaning::Done => return Err(malformed(admission, Cause::Malformed)),
+            Meaning::Content | Meaning::Unreadable | Meaning::Finish | Meaning::Last => true,
+            Meaning::Preamble => held_bytes > HELD_BYTES_MAX,
         };
         if is_committed {
             admission.first_token(clock::now());
@@ -247,18 +275,21 @@ async fn stream(
 async fn plain(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
-    call: &Call,
+    response: Response<Arrival>,
+    dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
+    if rest.size_hint().lower() > PLAIN_BYTES_STATED_MAX {
+        return Err(malformed(admission, Cause::Malformed));
+    }
     let mut held: Vec<Bytes> = Vec::new();
     let mut held_bytes = 0;
-    let is_whole = loop {
+    while held_bytes <= PLAIN_BYTES_MAX {
         let until = limits.idle_until();
         match limits.wait(&mut admission, until, rest.frame()).await {
             Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
-            Waited::Ready(None) => break true,
+            Waited::Ready(None) => return whole(&head, &held, admission, dialect),
             Waited::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     held_bytes += data.len();
@@ -266,22 +297,56 @@ async fn plain(
                 }
             }
         }
-        if held_bytes > PLAIN_BYTES_MAX {
-            break false;
-        }
-    };
-    if is_whole {
-        let body = joined(&held);
-        let wants_choices = matches!(call.route, Route::Chat | Route::Completions);
-        match sse::plain(&body, wants_choices) {
-            Plain::Good => {}
-            Plain::Error(status) => return Err(embedded(admission, status)),
-            Plain::Malformed => return Err(malformed(admission, Cause::Malformed)),
-        }
-        admission.settle(clock::now(), Outcome::Success);
-        return Ok(answer(&head, vec![body], Rest::Nothing, None));
     }
     Ok(answer(&head, held, Rest::Bytes(rest, admission), limits.slow_total))
+}
+
+/// A plain answer that has come whole.
+fn whole(
+    head: &Parts,
+    held: &[Bytes],
+    mut admission: Admission,
+    dialect: Dialect,
+) -> Result<Answer, Failure> {
+    let body = joined(held);
+    match sse::plain(&body, dialect) {
+        Plain::Good(usage) => {
+            if let Some(tokens) = usage.total() {
+                admission.used(tokens);
+            }
+            admission.settle(clock::now(), Outcome::Success);
+            Ok(answer(head, vec![body], Rest::Nothing(usage), None))
+        }
+        Plain::Error(status) => Err(embedded(admission, status)),
+        Plain::Malformed => Err(malformed(admission, Cause::Malformed)),
+    }
+}
+
+/// Waits for the first bytes of an answer that is passed on unseen.
+async fn bytes(
+    limits: &mut Limits,
+    mut admission: Admission,
+    response: Response<Arrival>,
+) -> Result<Answer, Failure> {
+    let (head, mut rest) = response.into_parts();
+    if rest.size_hint().lower() > PLAIN_BYTES_STATED_MAX {
+        return Err(malformed(admission, Cause::Malformed));
+    }
+    loop {
+        let until = limits.idle_until();
+        match limits.wait(&mut admission, until, rest.frame()).await {
+            Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
+            Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
+            Waited::Ready(None) => return Err(malformed(admission, Cause::Malformed)),
+            Waited::Ready(Some(Ok(frame))) => {
+                let data = frame.into_data().unwrap_or_default();
+                if !data.is_empty() {
+                    let rest = Rest::Bytes(rest, admission);
+                    return Ok(answer(&head, vec![data], rest, limits.slow_total));
+                }
+            }
+        }
+    }
 }
 
 fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest, slow_at: Option<Instant>) -> Answer {
@@ -300,7 +365,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 /// A status that is no success: whose fault it is, and whether another endpoint may help.
 async fn refused(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let status = response.status();
@@ -369,7 +434,7 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
 /// An answer that is the client's own fault goes back as it is.
 async fn passed_on(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
@@ -377,7 +442,8 @@ async fn passed_on(
     match tokio::time::timeout_at(limits.idle_until(), body).await {
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing, None))
+            let rest = Rest::Nothing(Usage::default());
+            Ok(answer(&head, vec![body.to_bytes()], rest, None))
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission, limits.is_cut())),
@@ -432,7 +498,11 @@ pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
         StatusClass::Credential => unauthorised(admission, status),
         StatusClass::Neutral => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Failure::new(ApiError::upstream_error(status))
+            // The client's own mistake is the same everywhere; what the official clients would repeat
+            // by themselves is told otherwise.
+            let is_repeated = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status);
+            let status = if is_repeated { StatusCode::BAD_GATEWAY } else { status };
+            Failure { may_failover: false, ..Failure::new(ApiError::upstream_error(status)) }
         }
         StatusClass::Fault => {
             malformed(admission, Cause::Status(code)).kind(FailureKind::Status(code))

@@ -73,7 +73,7 @@ pub(super) fn ended(place: &mut Place, usage: Usage) {
 
 /// Ends the place of a request that failed. What no endpoint was asked for was not used; what was asked
 /// for in vain took its prompt, as far as anybody knows.
-pub(super) fn failed(mut place: Place, call: &Call, attempts: u32) {
+pub(super) fn failed(place: &mut Place, call: &Call, attempts: u32) {
     if attempts == 0 {
         place.cancel();
     } else {

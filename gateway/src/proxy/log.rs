@@ -6,6 +6,8 @@ use hyper::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::relay::End;
+use super::route::Dialect;
+use super::usage::Usage;
 use crate::clock;
 
 /// Longest value of a caller's header in the log.
@@ -35,12 +37,16 @@ pub(super) struct Line {
     pub(super) blocked_reason: &'static str,
     /// Time to the first content.
     pub(super) first_token: Option<Duration>,
+    /// Tokens as the upstream reports them.
+    pub(super) usage: Usage,
+    /// How an error is told to whoever asked.
+    pub(super) dialect: Dialect,
     is_written: bool,
 }
 
 impl Line {
     /// The line of a request that has just come.
-    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap) -> Self {
+    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap, dialect: Dialect) -> Self {
         Self {
             request_id: request_id.clone(),
             agent_id: headers.get("x-agent-id").cloned(),
@@ -54,6 +60,8 @@ impl Line {
             is_repeat: false,
             blocked_reason: "",
             first_token: None,
+            usage: Usage::default(),
+            dialect,
             is_written: false,
         }
     }
@@ -98,7 +106,7 @@ impl Line {
     pub(super) fn end(mut self, status: u16, end: End) {
         match end {
             End::Complete => self.write(status, "complete"),
-            End::Interrupted => self.write(status, "interrupted"),
+            End::Interrupted | End::Panicked => self.write(status, "interrupted"),
             End::ClientLeft => self.write(CLIENT_LEFT, "client_left"),
         }
     }
@@ -117,6 +125,8 @@ impl Line {
             first_token_ms = self.first_token.map(millis),
             attempts = self.attempts,
             repeat = self.is_repeat,
+            input_tokens = self.usage.input,
+            output_tokens = self.usage.output,
             blocked_reason = self.blocked_reason,
             end,
         );

@@ -7,7 +7,6 @@
 use breaker::Cause;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 use quorum::ProbeResult;
@@ -17,8 +16,9 @@ use super::cache::{self, Reading};
 use crate::cluster::Mark;
 use crate::config::{Kind, ProbeRoute, StatusClass};
 use crate::fleet::{Endpoint, Pool};
+use crate::proxy::route::Dialect;
 use crate::proxy::sse::{self, Meaning, Plain, Reader};
-use crate::upstream::{self, PROBE_HEADER, Upstream};
+use crate::upstream::{self, Arrival, PROBE_HEADER, Upstream};
 
 /// What is read of a probe's answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -146,36 +146,47 @@ fn embedded(endpoint: &Endpoint, status: Option<u16>) -> Answer {
     status.map_or(failed(Cause::Malformed), |code| judged(endpoint, code))
 }
 
-async fn stream(endpoint: &Endpoint, response: Response<Incoming>) -> Answer {
+async fn stream(endpoint: &Endpoint, response: Response<Arrival>) -> Answer {
     let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
     let mut reader = Reader::default();
+    let dialect = dialect(endpoint);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return failed(Cause::Cut) };
         let Some(data) = frame.data_ref() else { continue };
-        let mut decisive = None;
-        reader.read(data, |meaning, _| {
-            if meaning != Meaning::Preamble {
-                decisive.get_or_insert(meaning);
+        let mut decisive = Meaning::Preamble;
+        reader.read(data, |event, _| {
+            if decisive == Meaning::Preamble {
+                decisive = event.read(dialect).0;
             }
         });
         match decisive {
-            Some(Meaning::Content | Meaning::Finish) => return PASSED,
-            Some(Meaning::Error(status)) => return embedded(endpoint, status),
-            Some(Meaning::Done) => return failed(Cause::Malformed),
-            Some(Meaning::Preamble) | None => {}
+            Meaning::Content | Meaning::Unreadable | Meaning::Finish | Meaning::Last => {
+                return PASSED;
+            }
+            Meaning::Error(status) => return embedded(endpoint, status),
+            Meaning::Done => return failed(Cause::Malformed),
+            Meaning::Preamble => {}
         }
     }
     failed(Cause::Cut)
 }
 
-async fn plain(endpoint: &Endpoint, response: Response<Incoming>) -> Answer {
+async fn plain(endpoint: &Endpoint, response: Response<Arrival>) -> Answer {
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let Ok(body) = body else { return failed(Cause::Cut) };
-    let (kind, route) = (endpoint.config.kind, endpoint.config.probe.route);
-    let wants_choices = kind != Kind::Anthropic && route != ProbeRoute::Embeddings;
-    match sse::plain(&body.to_bytes(), wants_choices) {
-        Plain::Good => PASSED,
+    match sse::plain(&body.to_bytes(), dialect(endpoint)) {
+        Plain::Good(_) => PASSED,
         Plain::Error(status) => embedded(endpoint, status),
         Plain::Malformed => failed(Cause::Malformed),
+    }
+}
+
+/// In which dialect the endpoint answers a probe.
+fn dialect(endpoint: &Endpoint) -> Dialect {
+    match (endpoint.config.probe.route, endpoint.config.kind) {
+        (ProbeRoute::Chat, Kind::Anthropic) => Dialect::Messages,
+        (ProbeRoute::Chat, Kind::OpenAi | Kind::Azure | Kind::Vllm | Kind::Sglang) => Dialect::Chat,
+        (ProbeRoute::Completions, _) => Dialect::Completions,
+        (ProbeRoute::Embeddings, _) => Dialect::Opaque,
     }
 }
