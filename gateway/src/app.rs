@@ -20,6 +20,7 @@ use crate::fleet::{Fleet, Happening, Sink};
 use crate::health;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
+use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
 use crate::roll::Roll;
@@ -217,6 +218,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
     Arc::new(Gate {
         fleet: Arc::clone(fleet),
         meters,
+        desk: Desk::new(config),
         fail_closed: config.fail_closed.clone(),
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,

@@ -9,6 +9,7 @@ mod answer;
 mod attempt;
 mod dispatch;
 mod early;
+mod limit;
 mod log;
 mod relay;
 pub mod route;
@@ -35,6 +36,7 @@ use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
 use crate::fleet::Fleet;
+use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
@@ -53,6 +55,8 @@ pub struct Gate {
     pub fleet: Arc<Fleet>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// How much may be asked.
+    pub desk: Desk,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
     /// How often it is tried.
@@ -125,6 +129,13 @@ impl Gate {
             Err(error) => return Ok(self.refuse(error, &id, line, None)),
         };
         line.model.clone_from(&pool.name);
+        let place = match self.place(&call, &pool) {
+            Ok(place) => place,
+            Err(refused) => {
+                let response = self.refuse(limit::error(&refused), &id, line, None);
+                return Ok(limit::show(&refused.left, response));
+            }
+        };
         let deadline = started + pool.timeouts.total;
         // The client may have taken its time to say what it wants, and waits from then on. A limit
         // beyond the pool's own, be it beyond the reach of any clock, changes nothing.
@@ -133,7 +144,7 @@ impl Gate {
         let own = own.filter(|own| *own < deadline);
         let (gate, upstream, headers) = (Arc::clone(self), upstream.clone(), head.headers);
         let course =
-            Course { gate, upstream, pool, call, id, headers, started, deadline, own, line };
+            Course { gate, upstream, pool, call, id, headers, started, deadline, own, line, place };
         Ok(self.follow(course).await)
     }
 }

@@ -11,10 +11,11 @@ use super::attempt::Rest;
 use super::dispatch::Served;
 use super::log::Line;
 use super::relay::{End, Events, OnEnd, Patience, Relay};
-use super::{Body, Gate};
+use super::{Body, Gate, limit};
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Pool;
+use crate::limits::Place;
 
 impl Gate {
     /// Turns what was found into the answer.
@@ -25,6 +26,7 @@ impl Gate {
         started: Instant,
         deadline: Instant,
         line: Line,
+        place: Place,
     ) -> Response<Body> {
         let mut response = Response::new(Body::Full(None));
         *response.status_mut() = served.answer.status;
@@ -38,7 +40,7 @@ impl Gate {
             let all_open = HeaderValue::from_static("all-open");
             headers.insert(HeaderName::from_static("x-quorumgate-degraded"), all_open);
         }
-        *response.body_mut() = self.body(served, started, deadline, line);
+        *response.body_mut() = self.body(served, started, deadline, line, place);
         self.stamp(response, id)
     }
 
@@ -49,6 +51,7 @@ impl Gate {
         started: Instant,
         deadline: Instant,
         mut line: Line,
+        mut place: Place,
     ) -> Body {
         let Served { answer, pool, endpoint, .. } = served;
         let status = answer.status.as_u16();
@@ -74,6 +77,8 @@ impl Gate {
             pool.meters.duration.record(started.elapsed().as_secs_f64());
             pool.meters.count_tokens(usage.input, usage.output, streamed_for);
             meters.streams.ended(end, is_stream);
+            // A stream holds its place to its last byte, or until the client leaves.
+            limit::ended(&mut place, usage);
             line.usage = usage;
             line.end(status, end);
         });

@@ -26,10 +26,11 @@ use super::attempt::Rest;
 use super::dispatch::Served;
 use super::log::Line;
 use super::relay::{End, HEARTBEAT, Interrupted, Relay};
-use super::{Body, Gate};
+use super::{Body, Gate, limit};
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Pool;
+use crate::limits::Place;
 use crate::upstream::Upstream;
 
 /// The pause between two comments, should the configuration have none: then none is begun so.
@@ -49,6 +50,8 @@ pub(super) struct Course {
     /// How long the client itself waits for the first content.
     pub(super) own: Option<Instant>,
     pub(super) line: Line,
+    /// Its place under the limits.
+    pub(super) place: Place,
 }
 
 /// What a course has led to.
@@ -59,6 +62,7 @@ pub(super) struct Found {
     pub(super) started: Instant,
     pub(super) deadline: Instant,
     pub(super) line: Line,
+    pub(super) place: Place,
 }
 
 impl Course {
@@ -67,8 +71,8 @@ impl Course {
     /// # Cancel safety
     /// Dropping the future cancels the attempt, which settles as neutral.
     pub(super) async fn run(self) -> Found {
-        let Self { gate, upstream, pool, call, id, headers, started, deadline, own, mut line } =
-            self;
+        let Self { gate, upstream, pool, call, id, headers, started, deadline, own, .. } = self;
+        let (mut line, mut place) = (self.line, self.place);
         let served = gate.dispatch(&upstream, &pool, &call, (&id, &headers), deadline, &mut line);
         // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
         let served = match own {
@@ -77,7 +81,10 @@ impl Course {
                 .await
                 .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
         };
-        Found { served, pool, id, started, deadline, line }
+        if served.is_err() {
+            limit::failed(&mut place, &call, line.attempts);
+        }
+        Found { served, pool, id, started, deadline, line, place }
     }
 }
 
@@ -105,21 +112,25 @@ enum Stage {
 impl Gate {
     /// Follows a course to its end, or for one heartbeat if the answer is to be a stream.
     pub(super) async fn follow(self: &Arc<Self>, course: Course) -> Response<Body> {
-        let Some(heartbeat) = self.heartbeat.filter(|_| course.call.is_stream) else {
-            return self.conclude(course.run().await);
+        let (id, left) = (course.id.clone(), course.place.left());
+        let heartbeat = self.heartbeat.filter(|_| course.call.is_stream);
+        let response = match heartbeat {
+            None => self.conclude(course.run().await),
+            Some(heartbeat) => {
+                let mut course = Box::pin(course.run());
+                match tokio::time::timeout(heartbeat, course.as_mut()).await {
+                    Ok(found) => self.conclude(found),
+                    Err(_) => self.begin(course, &id),
+                }
+            }
         };
-        let id = course.id.clone();
-        let mut course = Box::pin(course.run());
-        match tokio::time::timeout(heartbeat, course.as_mut()).await {
-            Ok(found) => self.conclude(found),
-            Err(_) => self.begin(course, &id),
-        }
+        limit::show(&left, response)
     }
 
     fn conclude(&self, found: Found) -> Response<Body> {
-        let Found { served, pool, id, started, deadline, line } = found;
+        let Found { served, pool, id, started, deadline, line, place } = found;
         match served {
-            Ok(served) => self.answer(served, &id, started, deadline, line),
+            Ok(served) => self.answer(served, &id, started, deadline, line, place),
             Err(error) => self.refuse(error, &id, line, Some(&pool)),
         }
     }
@@ -141,10 +152,10 @@ impl Gate {
 
     /// Goes on with what was found behind a head that went first.
     fn go_on(&self, found: Found) -> Stage {
-        let Found { served, pool, started, deadline, mut line, .. } = found;
+        let Found { served, pool, started, deadline, mut line, place, .. } = found;
         let error = match served {
             Ok(served) if matches!(served.answer.rest, Rest::Events(..)) => {
-                return match self.body(served, started, deadline, line) {
+                return match self.body(served, started, deadline, line, place) {
                     Body::Relay(relay) => Stage::Relaying(relay),
                     Body::Full(_) | Body::Early(_) => Stage::Broken,
                 };
