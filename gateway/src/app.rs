@@ -20,8 +20,10 @@ use crate::fleet::{Fleet, Happening, Sink};
 use crate::health;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
+use crate::keys::Keys;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
+use crate::proxy::admission::Vocabulary;
 use crate::roll::Roll;
 use crate::server::Server;
 use crate::snapshot;
@@ -204,6 +206,8 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
     Arc::new(Gate {
         fleet: Arc::clone(fleet),
         meters,
+        keys: Keys::new(&config.api_keys, &config.pools),
+        vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
         fail_closed: config.fail_closed.clone(),
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,

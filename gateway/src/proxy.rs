@@ -25,13 +25,14 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
+use self::admission::{Admitted, Refusal, Vocabulary};
 use self::log::Line;
 use self::relay::{Interrupted, Relay};
-use self::route::Route;
 use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
 use crate::fleet::Fleet;
+use crate::keys::Keys;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
@@ -50,8 +51,12 @@ pub struct Gate {
     pub fleet: Arc<Fleet>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// Who may ask.
+    pub keys: Keys,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
+    /// By what prompts are counted where an estimate cannot decide.
+    pub vocabulary: Option<Vocabulary>,
     /// How often it is tried.
     pub retry: Retry,
     /// Longest body, in bytes.
@@ -87,33 +92,22 @@ impl Gate {
         let (head, body) = request.into_parts();
         let id = request_id(&head.headers);
         let mut line = Line::new(&id, &head.headers);
-        let admitted =
-            admission::admit(&self.fail_closed, &head.method, head.uri.path(), &head.headers);
-        let route = match admitted {
-            Ok(route) => route,
-            Err(error) => return Ok(self.refuse(error, &id, line, None)),
-        };
-        if route == Route::Models {
-            line.close(200);
-            return Ok(self.stamp(self.models(), &id));
-        }
-        let read =
-            admission::read_body(body, &head.headers, self.max_body_bytes, self.body_idle).await;
-        let body = match read {
-            Ok(body) => body,
-            Err(error) => {
-                let error = error.unwrap_or_else(|| ApiError::invalid_request("No body."));
-                return Ok(self.refuse(error, &id, line, None));
+        let (call, pool) = match admission::admit(self, &head, body, &mut line).await {
+            Ok(Admitted::Call(call, pool)) => (call, pool),
+            Ok(Admitted::Models(caller)) => {
+                line.close(200);
+                return Ok(self.stamp(self.models(caller.as_deref()), &id));
             }
-        };
-        let found = admission::understand(&self.fail_closed, route, head.uri.path(), body)
-            .and_then(|call| {
-                let pool = self.fleet.pool(&call.model).ok_or_else(ApiError::model_not_found)?;
-                Ok((call, Arc::clone(pool)))
-            });
-        let (call, pool) = match found {
-            Ok(found) => found,
-            Err(error) => return Ok(self.refuse(error, &id, line, None)),
+            Ok(Admitted::Model(name)) => match self.model(&name, line.caller.as_deref()) {
+                Ok(response) => {
+                    line.close(200);
+                    return Ok(self.stamp(response, &id));
+                }
+                Err(error) => return Ok(self.refuse(error, &id, line, None)),
+            },
+            Err(Refusal::Because(error)) => return Ok(self.refuse(error, &id, line, None)),
+            // Nobody reads the answer; the line says by itself who left.
+            Err(Refusal::Gone) => return Ok(self.stamp(Response::new(Body::Full(None)), &id)),
         };
         line.model.clone_from(&pool.name);
         let deadline = started + pool.timeouts.total;
