@@ -21,6 +21,7 @@ use crate::health;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::keys::Keys;
+use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
 use crate::proxy::admission::Vocabulary;
@@ -208,6 +209,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         meters,
         keys: Keys::new(&config.api_keys, &config.pools),
         vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
+        desk: Desk::new(config),
         fail_closed: config.fail_closed.clone(),
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,

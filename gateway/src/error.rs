@@ -113,6 +113,11 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     }
 
+    /// 429: a limit is reached; whoever refuses says when to come back.
+    pub fn rate_limit_exceeded(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+    }
+
     /// 503: every endpoint is presumed dead, and the pool is configured to say so.
     pub fn circuit_open(returns_in: Duration) -> Self {
         let message = "Every endpoint of this model is out of service for the moment.";
@@ -155,8 +160,10 @@ impl ApiError {
             headers.push((name, value.to_owned()));
         }
         if let Some(period) = self.retry_after {
-            headers.push(("retry-after", period.as_millis().div_ceil(1_000).to_string()));
-            headers.push(("retry-after-ms", period.as_millis().to_string()));
+            // Rounded up: whoever comes back as told must not be too early.
+            let millis = period.as_nanos().div_ceil(1_000_000);
+            headers.push(("retry-after", millis.div_ceil(1_000).to_string()));
+            headers.push(("retry-after-ms", millis.to_string()));
         }
         if self.should_retry == Some(false) || self.retry_after > Some(WAIT_MAX) {
             headers.push(("x-should-retry", "false".to_owned()));
@@ -203,6 +210,20 @@ mod tests {
         assert_eq!(
             error.headers(),
             [("retry-after", "13".to_owned()), ("retry-after-ms", "12400".to_owned())]
+        );
+    }
+
+    #[test]
+    fn whoever_comes_back_as_told_is_not_too_early() {
+        let error = ApiError::rate_limit_exceeded("x").retry_after(Duration::from_nanos(1 << 31));
+        assert_eq!(
+            error.headers(),
+            [("retry-after", "3".to_owned()), ("retry-after-ms", "2148".to_owned())]
+        );
+        let error = ApiError::rate_limit_exceeded("x").retry_after(Duration::from_nanos(1));
+        assert_eq!(
+            error.headers(),
+            [("retry-after", "1".to_owned()), ("retry-after-ms", "1".to_owned())]
         );
     }
 

@@ -8,6 +8,7 @@ pub mod admission;
 mod answer;
 mod attempt;
 mod dispatch;
+mod limit;
 mod log;
 mod relay;
 mod route;
@@ -33,6 +34,7 @@ use crate::config::{FailClosed, Retry};
 use crate::error::ApiError;
 use crate::fleet::Fleet;
 use crate::keys::Keys;
+use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
@@ -53,6 +55,8 @@ pub struct Gate {
     pub meters: Arc<Meters>,
     /// Who may ask.
     pub keys: Keys,
+    /// How much may be asked.
+    pub desk: Desk,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
     /// By what prompts are counted where an estimate cannot decide.
@@ -94,22 +98,23 @@ impl Gate {
         let mut line = Line::new(&id, &head.headers);
         let (call, pool) = match admission::admit(self, &head, body, &mut line).await {
             Ok(Admitted::Call(call, pool)) => (call, pool),
-            Ok(Admitted::Models(caller)) => {
+            Ok(Admitted::Told(response)) => {
                 line.close(200);
-                return Ok(self.stamp(self.models(caller.as_deref()), &id));
+                return Ok(self.stamp(response, &id));
             }
-            Ok(Admitted::Model(name)) => match self.model(&name, line.caller.as_deref()) {
-                Ok(response) => {
-                    line.close(200);
-                    return Ok(self.stamp(response, &id));
-                }
-                Err(error) => return Ok(self.refuse(error, &id, line, None)),
-            },
             Err(Refusal::Because(error)) => return Ok(self.refuse(error, &id, line, None)),
             // Nobody reads the answer; the line says by itself who left.
             Err(Refusal::Gone) => return Ok(self.stamp(Response::new(Body::Full(None)), &id)),
         };
         line.model.clone_from(&pool.name);
+        let place = match self.place(&call, &pool) {
+            Ok(place) => place,
+            Err(refused) => {
+                let response = self.refuse(limit::error(&refused), &id, line, None);
+                return Ok(limit::show(&refused.left, response));
+            }
+        };
+        let left = place.left();
         let deadline = started + pool.timeouts.total;
         let caller = (&id, &head.headers);
         // The client may have taken its time to say what it wants, and waits from then on. A limit
@@ -125,10 +130,14 @@ impl Gate {
                 .await
                 .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
         };
-        match served {
-            Ok(served) => Ok(self.answer(served, &id, started, deadline, line)),
-            Err(error) => Ok(self.refuse(error, &id, line, Some(&pool))),
-        }
+        let response = match served {
+            Ok(served) => self.answer(served, &id, started, deadline, line, place),
+            Err(error) => {
+                limit::failed(place, &call, line.attempts);
+                self.refuse(error, &id, line, Some(&pool))
+            }
+        };
+        Ok(limit::show(&left, response))
     }
 }
 

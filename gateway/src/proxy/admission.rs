@@ -20,11 +20,11 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode};
+use hyper::{Method, Response, StatusCode};
 
-use super::Gate;
 use super::log::Line;
 use super::route::Route;
+use super::{Body, Gate};
 use crate::config::FailClosed;
 use crate::error::ApiError;
 use crate::fleet::Pool;
@@ -112,12 +112,10 @@ impl Choices {
 
 /// A request that may go on.
 pub(super) enum Admitted {
-    /// It asks which models there are.
-    Models(Option<Arc<Caller>>),
-    /// It asks about the model of this name.
-    Model(String),
     /// It asks a model.
     Call(Box<Call>, Arc<Pool>),
+    /// It asked which models there are, and this is the answer.
+    Told(Response<Body>),
 }
 
 /// A request that may not.
@@ -154,8 +152,10 @@ pub(super) async fn admit(
     line.caller.clone_from(&caller);
     required(rule, &head.headers)?;
     match route {
-        Route::Models => return Ok(Admitted::Models(caller)),
-        Route::Model => return Ok(Admitted::Model(Route::id(path).to_owned())),
+        Route::Models => return Ok(Admitted::Told(gate.models(caller.as_deref()))),
+        Route::Model => {
+            return Ok(Admitted::Told(gate.model(Route::id(path), caller.as_deref())?));
+        }
         Route::Chat
         | Route::Completions
         | Route::Embeddings

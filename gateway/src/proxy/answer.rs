@@ -10,10 +10,11 @@ use super::dispatch::Served;
 use super::log::Line;
 use super::relay::{self, Patience, Relay};
 use super::usage::Usage;
-use super::{Body, Gate};
+use super::{Body, Gate, limit};
 use crate::error::ApiError;
 use crate::fleet::Pool;
 use crate::keys::Caller;
+use crate::limits::Place;
 
 impl Gate {
     /// Turns what was found into the answer.
@@ -24,6 +25,7 @@ impl Gate {
         started: Instant,
         deadline: Instant,
         mut line: Line,
+        mut place: Place,
     ) -> Response<Body> {
         let Served { answer, pool, endpoint, is_degraded } = served;
         let attempts = line.attempts;
@@ -39,7 +41,9 @@ impl Gate {
             pace_min: endpoint.config.rule.slow.min_tokens_per_second,
         };
         let duration = pool.meters.duration.clone();
-        let on_end: relay::OnEnd = Box::new(move |end, _| {
+        let on_end: relay::OnEnd = Box::new(move |end, usage| {
+            // A stream holds its place to its last byte, or until the client leaves.
+            limit::ended(&mut place, usage);
             duration.record(started.elapsed().as_secs_f64());
             line.end(status, end);
         });
