@@ -41,7 +41,7 @@ pub(super) struct Course {
     pub(super) gate: Arc<Gate>,
     pub(super) upstream: Upstream,
     pub(super) pool: Arc<Pool>,
-    pub(super) call: Call,
+    pub(super) call: Box<Call>,
     pub(super) id: HeaderValue,
     pub(super) headers: HeaderMap,
     pub(super) started: Instant,
@@ -114,15 +114,14 @@ impl Gate {
     pub(super) async fn follow(self: &Arc<Self>, course: Course) -> Response<Body> {
         let (id, left) = (course.id.clone(), course.place.left());
         let heartbeat = self.heartbeat.filter(|_| course.call.is_stream);
+        // Apart from the connection's own state, which lasts as long as the connection does.
+        let mut course = Box::pin(course.run());
         let response = match heartbeat {
-            None => self.conclude(course.run().await),
-            Some(heartbeat) => {
-                let mut course = Box::pin(course.run());
-                match tokio::time::timeout(heartbeat, course.as_mut()).await {
-                    Ok(found) => self.conclude(found),
-                    Err(_) => self.begin(course, &id),
-                }
-            }
+            None => self.conclude(course.await),
+            Some(heartbeat) => match tokio::time::timeout(heartbeat, course.as_mut()).await {
+                Ok(found) => self.conclude(found),
+                Err(_) => self.begin(course, &id),
+            },
         };
         limit::show(&left, response)
     }

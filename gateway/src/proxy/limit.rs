@@ -33,7 +33,8 @@ impl Gate {
     /// many tokens as its prompt has, by estimate, and its answer may have.
     pub(super) fn place(&self, call: &Call, pool: &Pool) -> Result<Place, Refused> {
         let caller = call.caller.as_ref().map(|caller| caller.name.as_str());
-        self.desk.admit(clock::now(), caller, &pool.name, call.prompt_tokens)
+        let tokens = call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0));
+        self.desk.admit(clock::now(), caller, &pool.name, tokens)
     }
 }
 
