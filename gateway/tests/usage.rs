@@ -9,8 +9,8 @@ mod local;
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod raw;
 
-use local::{Ask, House, Plan, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, event, json, whole_stream};
+use local::{Ask, House, Plan, soon, until};
+use raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, json, whole_stream};
 
 const USAGE: &str = "\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5,\"total_tokens\":14}";
 
@@ -98,4 +98,33 @@ async fn an_error_that_is_the_clients_own_goes_back_from_the_first_endpoint() {
             house.is_untouched("b").await;
         }
     }
+}
+
+#[tokio::test]
+async fn u25_an_answer_that_says_it_is_far_too_long_is_refused_as_long_as_it_can_be() {
+    let head =
+        "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 2000000000\r\n\r\n";
+    let raw = Raw::always(vec![Act::Say(head.as_bytes().to_vec()), Act::Hang]).await;
+    let house = Plan::of(&[("a", raw.address)]).start().await;
+    let reply = house.ask().await;
+    assert_eq!((reply.status, reply.code().as_str()), (502, "upstream_error"));
+    assert_eq!(house.view("a").streak, 1);
+    until("the upstream is let go", || raw.left().len() == 1).await;
+}
+
+#[tokio::test]
+async fn u25_an_answer_without_end_is_cut_and_its_end_is_unclean() {
+    let head =
+        "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut acts = vec![Act::Say(head.as_bytes().to_vec())];
+    let piece = vec![b' '; 4 * 1024 * 1024];
+    acts.extend(vec![Act::Say(chunk(&piece)); 20]);
+    let raw = Raw::always(acts).await;
+    let house = Plan::of(&[("a", raw.address)]).start().await;
+    let reply = soon("the long answer", house.ask()).await;
+    let read = reply.body.len();
+    assert!(!reply.is_clean && reply.status == 200 && read <= 64 * 1024 * 1024, "{read} bytes");
+    assert!(read > 60 * 1024 * 1024, "{read} bytes");
+    until("it is settled", || house.endpoint("a").in_flight() == 0).await;
+    assert_eq!(house.view("a").streak, 1);
 }

@@ -62,15 +62,15 @@ impl Gate {
             pool.meters.first_token.record(started.elapsed().as_secs_f64());
         }
         self.meters.answered(&pool.meters, status);
+        let is_stream = matches!(answer.rest, Rest::Events(..));
         let patience = Patience {
             idle: pool.timeouts.idle,
             deadline,
             slow_at: answer.slow_at,
             pace_min: endpoint.config.rule.slow.min_tokens_per_second,
-            heartbeat: self.heartbeat,
+            heartbeat: self.heartbeat.filter(|_| is_stream),
         };
         let events = Events::new(line.dialect, pool.meters.unreadable_events.clone());
-        let is_stream = matches!(answer.rest, Rest::Events(..));
         let (first_token_at, meters) = (clock::instant(), Arc::clone(&self.meters));
         let on_end: OnEnd = Box::new(move |end, usage| {
             let is_whole = is_stream && end == End::Complete;

@@ -46,6 +46,9 @@ const TAIL_BYTES_MAX: usize = 64 * 1024;
 /// A plain answer is passed on up to this size: more than the largest batches of embeddings have, and
 /// less than an endpoint that does not end could make us carry.
 pub(super) const PLAIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The usage of a plain answer that is passed on unseen is looked for in its last bytes: where all known
+/// servers write it.
+const LAST_BYTES_MAX: usize = 1024;
 /// After this many reads in one go the other streams of the thread have their turn.
 const READS_MAX: u32 = 32;
 /// An upstream that has ended its stream gets this long to end its body, so that the connection can be
@@ -81,8 +84,9 @@ pub struct Relay<B = Arrival> {
     /// `None`: plain bytes, whose end is told by their framing.
     events: Option<Events>,
     has_finish: bool,
-    /// Of a plain answer.
+    /// Of a plain answer: how much was passed on, and its last bytes, in which the usage stands.
     passed_bytes: u64,
+    last: Vec<u8>,
     state: State,
     pace: Pace,
     /// Reads since the upstream had nothing or others had their turn.
@@ -184,6 +188,7 @@ where
             events,
             has_finish: false,
             passed_bytes: 0,
+            last: Vec::new(),
             state: State::Flowing,
             timer: Box::pin(tokio::time::sleep_until(pace.next())),
             pace,
@@ -242,9 +247,13 @@ where
         self.passed_bytes += bytes.len() as u64;
         if self.passed_bytes > PLAIN_BYTES_MAX {
             self.interrupt(Cause::Malformed);
-        } else {
-            self.ready.push(bytes);
+            return;
         }
+        let kept = LAST_BYTES_MAX.saturating_sub(bytes.len()).min(self.last.len());
+        self.last.drain(..self.last.len() - kept);
+        let newest = bytes.len().saturating_sub(LAST_BYTES_MAX);
+        self.last.extend_from_slice(bytes.get(newest..).unwrap_or_default());
+        self.ready.push(bytes);
     }
 
     fn note(&mut self, seen: &Seen) {
@@ -294,6 +303,7 @@ where
         };
         if is_clean && is_complete {
             self.ready.push(self.tail.split().freeze());
+            self.usage.update(Usage::at_the_end(&self.last));
             self.upstream = None;
             self.finish();
         } else {

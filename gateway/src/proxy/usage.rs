@@ -46,6 +46,16 @@ impl Usage {
         usage.map_or_else(Self::default, |usage| Self::parse(usage.get()))
     }
 
+    /// Reads the last usage of an answer of which only these last bytes are known.
+    pub(super) fn at_the_end(last: &[u8]) -> Self {
+        let key = b"\"usage\"";
+        let Some(at) = memchr::memmem::rfind(last, key) else { return Self::default() };
+        let behind = last.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
+        let value = behind.strip_prefix(b":").unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();
+        Self::read(values.next().and_then(Result::ok))
+    }
+
     fn parse(text: &str) -> Self {
         if !text.starts_with('{') {
             return Self::default();

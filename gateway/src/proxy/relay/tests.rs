@@ -390,3 +390,24 @@ async fn a_client_that_leaves_is_reported_with_what_the_stream_took_so_far() {
     assert_eq!(*stage.ended.lock().unwrap(), Some((End::ClientLeft, USED)));
     assert_eq!((stage.endpoint.in_flight(), stage.endpoint.view(clock::now()).requests), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_usage_of_a_long_plain_answer_is_read_at_its_end_however_it_is_split() {
+    let answer = format!(
+        "{{\"usage\":{{\"prompt_tokens\":1}},\"data\":[{}],\"usage\" : {{\"prompt_tokens\":3,\
+         \"completion_tokens\":4}}}}",
+        "0.123456789,".repeat(300)
+    );
+    for size in [1, 7, 1_000, 1_024, 1_025, answer.len()] {
+        let steps = answer.as_bytes().chunks(size).map(|part| Give(part.to_vec())).collect();
+        let mut stage = stage(None, patience(), steps);
+        let read = stage.read().await;
+        assert!(read.is_clean && read.text == answer, "{size}");
+        assert_eq!(stage.ended(), (End::Complete, USED), "{size}");
+    }
+    for end in ["", "\"usage\"", "\"usage\":", "\"usage\":{\"prompt_tokens\":", "\u{4f60}"] {
+        let mut stage = stage(None, patience(), vec![give(end)]);
+        assert!(stage.read().await.is_clean);
+        assert_eq!(stage.ended(), (End::Complete, Usage::default()), "{end}");
+    }
+}
