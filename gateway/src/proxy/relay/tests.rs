@@ -329,7 +329,7 @@ async fn s10_what_came_together_is_given_together_and_others_have_their_turn() {
     };
     assert!(read.is_clean && read.text.len() == event.len() * COUNT + 14);
     let turns = *counted.lock().unwrap();
-    assert!(turns >= COUNT / READS_MAX as usize, "{turns} turns");
+    assert!(turns >= COUNT / 50, "{turns} turns");
     assert!(read.frames <= COUNT / 16, "{} frames", read.frames);
 }
 
