@@ -11,7 +11,6 @@ use std::time::Duration;
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
@@ -24,7 +23,7 @@ use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
-use crate::upstream::{self, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, SendError, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
 const HELD_BYTES_MAX: usize = 64 * 1024;
@@ -54,9 +53,9 @@ pub(super) enum Rest {
     /// Nothing: the answer is whole, and settled.
     Nothing,
     /// The remainder of a stream of events.
-    Events(Incoming, Admission),
+    Events(Arrival, Admission),
     /// The remainder of a long plain answer.
-    Bytes(Incoming, Admission),
+    Bytes(Arrival, Admission),
 }
 
 /// What kind of failure an attempt was, as far as asking the same endpoint again depends on it.
@@ -132,8 +131,16 @@ pub(super) async fn run(
         deadline,
     };
     // The client may have asked by an alias, which is nobody's name but ours.
-    let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
-    let Some(request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
+    let model = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
+    let what = Outgoing {
+        path: &call.path,
+        model,
+        content_type: call.content_type.clone(),
+        id: caller.0,
+        caller: caller.1,
+        body: call.body_for(model),
+    };
+    let Some(request) = upstream.request(&endpoint, what) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
         return Err(Failure::new(ApiError::upstream_unavailable()));
@@ -142,10 +149,11 @@ pub(super) async fn run(
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
     // A stream whose head is not there when its first token is due has no first token either.
     let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
-    let sent = limits.wait(&mut admission, head_until.min(deadline), upstream.send(request)).await;
+    let sending = upstream.send(&endpoint, request);
+    let sent = limits.wait(&mut admission, head_until.min(deadline), sending).await;
     let response = match sent {
         Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
-        Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
+        Waited::Ready(Err(error)) => return Err(broken(admission, error)),
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
@@ -207,7 +215,7 @@ impl Limits {
 async fn stream(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     first_token: Instant,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
@@ -247,7 +255,7 @@ async fn stream(
 async fn plain(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     call: &Call,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
@@ -300,7 +308,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 /// A status that is no success: whose fault it is, and whether another endpoint may help.
 async fn refused(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let status = response.status();
@@ -315,7 +323,7 @@ async fn refused(
         // A switch of protocols that nobody asked for, or a number that means nothing.
         _ => return Err(malformed(admission, Cause::Status(code))),
     }
-    let asked = upstream::retry_after(response.headers());
+    let asked = upstream::retry_after(response.headers(), clock::wall());
     let codes = &admission.endpoint().config.codes;
     match codes.class(code) {
         StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
@@ -369,7 +377,7 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
 /// An answer that is the client's own fault goes back as it is.
 async fn passed_on(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
@@ -413,11 +421,12 @@ fn malformed(admission: Admission, cause: Cause) -> Failure {
 }
 
 /// The connection failed before the response head.
-fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Failure {
-    if error.is_connect() {
-        unavailable(admission, Cause::Refused).kind(FailureKind::Refused)
-    } else {
-        unavailable(admission, Cause::Cut)
+fn broken(admission: Admission, error: SendError) -> Failure {
+    tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
+    match error {
+        SendError::Connect(_) => unavailable(admission, Cause::Refused).kind(FailureKind::Refused),
+        SendError::Broken => unavailable(admission, Cause::Cut),
+        SendError::Malformed(_) => malformed(admission, Cause::Malformed),
     }
 }
 

@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::attempt;
@@ -25,6 +24,7 @@ use super::usage::Usage;
 use crate::clock;
 use crate::error;
 use crate::fleet::Admission;
+use crate::upstream::Arrival;
 
 /// A tail without an event's end is passed on at this size rather than held.
 const TAIL_BYTES_MAX: usize = 256 * 1024;
@@ -83,7 +83,7 @@ pub(super) type OnEnd = Box<dyn FnOnce(End, Usage) + Send + Sync>;
 
 /// A response body that relays an upstream's.
 pub struct Relay {
-    upstream: Option<Incoming>,
+    upstream: Option<Arrival>,
     ready: VecDeque<Bytes>,
     /// Bytes behind the last complete event.
     tail: BytesMut,
@@ -122,7 +122,7 @@ impl Relay {
     /// Relays a stream of events of which `held` was already received.
     pub(super) fn events(
         held: Vec<Bytes>,
-        upstream: Incoming,
+        upstream: Arrival,
         admission: Admission,
         patience: Patience,
         on_end: OnEnd,
@@ -138,7 +138,7 @@ impl Relay {
     /// Relays plain bytes.
     pub(super) fn bytes(
         held: Vec<Bytes>,
-        upstream: Incoming,
+        upstream: Arrival,
         admission: Admission,
         patience: Patience,
         on_end: OnEnd,
@@ -148,7 +148,7 @@ impl Relay {
         relay
     }
 
-    fn new(upstream: Incoming, admission: Admission, patience: Patience, on_end: OnEnd) -> Self {
+    fn new(upstream: Arrival, admission: Admission, patience: Patience, on_end: OnEnd) -> Self {
         let now = clock::instant();
         let mut relay = Self {
             upstream: Some(upstream),
@@ -256,18 +256,8 @@ impl Relay {
     fn finish(&mut self) {
         self.settle(Outcome::Success);
         self.state = State::Ending;
-        if let Some(mut upstream) = self.upstream.take()
-            && !upstream.is_end_stream()
-        {
-            tokio::spawn(tokio::time::timeout(LINGER, async move {
-                while let Some(Ok(frame)) = upstream.frame().await {
-                    // Bytes behind the end are not ours to pass on, and the connection that sent
-                    // them is not to be used again: dropping the body closes it.
-                    if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                        return;
-                    }
-                }
-            }));
+        if let Some(upstream) = self.upstream.take() {
+            upstream.linger(LINGER);
         }
     }
 
