@@ -9,14 +9,15 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
+use hyper::client::conn::http2::{self, Connection, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::Instant;
@@ -50,10 +51,14 @@ pub(super) struct Channel {
     pub(super) born: Instant,
 }
 
+type Driven = Connection<TokioIo<Socket>, Full<Bytes>, TokioExecutor>;
+
 /// How much a connection carries.
 struct Load {
     streams: AtomicUsize,
-    streams_max: AtomicUsize,
+    /// The connection, to be asked how many the other side takes; `None` once it has ended. The mutex
+    /// is held for one turn of polling, by the one task that does.
+    driven: Mutex<Option<Driven>>,
     /// Whether nothing more goes over it.
     is_over: AtomicBool,
 }
@@ -77,25 +82,13 @@ impl Channel {
             .max_header_list_size(HEAD_BYTES_MAX)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_PATIENCE);
-        let (sender, mut connection) = http.handshake(TokioIo::new(socket)).await?;
+        let (sender, connection) = http.handshake(TokioIo::new(socket)).await?;
         let load = Arc::new(Load {
             streams: AtomicUsize::new(0),
-            streams_max: AtomicUsize::new(connection.current_max_send_streams()),
+            driven: Mutex::new(Some(connection)),
             is_over: AtomicBool::new(false),
         });
-        let seen = Arc::clone(&load);
-        tokio::spawn(async move {
-            let ended = poll_fn(|context| {
-                let ended = Pin::new(&mut connection).poll(context);
-                let most = connection.current_max_send_streams();
-                seen.streams_max.store(most, Ordering::Relaxed);
-                ended
-            });
-            if let Err(error) = ended.await {
-                tracing::debug!(%error, "a shared connection ended");
-            }
-            seen.is_over.store(true, Ordering::Relaxed);
-        });
+        tokio::spawn(drive(Arc::clone(&load)));
         Ok(Self { sender, load, pulse, born: clock::instant() })
     }
 
@@ -116,7 +109,8 @@ impl Channel {
 
     /// Takes a place; `None`: all are taken.
     pub(super) fn place(&self) -> Option<Place> {
-        let most = self.load.streams_max.load(Ordering::Relaxed).clamp(1, STREAMS_MAX);
+        let most = guard(&self.load.driven).as_ref()?.current_max_send_streams();
+        let most = most.clamp(1, STREAMS_MAX);
         let before = self.load.streams.fetch_add(1, Ordering::Relaxed);
         let place = Place { load: Arc::clone(&self.load) };
         (before < most).then_some(place)
@@ -142,6 +136,27 @@ impl Channel {
             Lost { error: SendError::Broken, is_unanswered, is_untouched }
         })
     }
+}
+
+/// Drives a connection until it ends.
+async fn drive(load: Arc<Load>) {
+    let ended = poll_fn(|context| {
+        let mut driven = guard(&load.driven);
+        let ended = match driven.as_mut() {
+            Some(connection) => ready!(Pin::new(connection).poll(context)),
+            None => Ok(()),
+        };
+        *driven = None;
+        Poll::Ready(ended)
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "a shared connection ended");
+    }
+    load.is_over.store(true, Ordering::Relaxed);
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the other side says that it has not begun with the request (RFC 9113, sections 6.8 and 8.7).

@@ -29,6 +29,8 @@ const SPREAD: f64 = 0.2;
 const PAUSE: Duration = Duration::from_secs(1);
 /// After a bad answer that left a good one standing, the name is asked anew after this long.
 const RETRY: Duration = Duration::from_secs(5);
+/// An answer that has not been fresh for as long as it was is used only if no other comes in this time.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Addresses of one name that are kept.
 const ADDRESSES_MAX: usize = 50;
 
@@ -63,7 +65,8 @@ struct State {
 /// What to do about a name.
 enum Step {
     Have(Arc<[IpAddr]>),
-    Wait(watch::Receiver<u64>),
+    /// There is a question under way; until then, at the latest, whatever is known by then is taken.
+    Wait(watch::Receiver<u64>, Option<Instant>),
     /// It was asked a moment ago, in vain.
     Nothing,
 }
@@ -94,8 +97,15 @@ impl Resolver {
         match self.step(name, &entry) {
             Step::Have(addresses) => Some(addresses),
             Step::Nothing => None,
-            Step::Wait(mut answers) => {
-                let _ = answers.changed().await;
+            Step::Wait(mut answers, until) => {
+                match until {
+                    Some(until) => {
+                        let _ = tokio::time::timeout_at(until, answers.changed()).await;
+                    }
+                    None => {
+                        let _ = answers.changed().await;
+                    }
+                }
                 guard(&entry.state).addresses.clone()
             }
         }
@@ -123,9 +133,13 @@ impl Resolver {
             let name = name.to_owned();
             tokio::spawn(async move { asking.learn(&name, answer.await) });
         }
+        // Connections that stayed warm may have asked for no address in a long time.
+        let is_old = state.stale_at.is_some_and(|at| now >= at + FRESH);
+        let until = state.asked_at.map_or(now, |at| at + PATIENCE);
         match &state.addresses {
+            Some(_) if is_old && state.is_asking && now < until => Step::Wait(answers, Some(until)),
             Some(addresses) => Step::Have(Arc::clone(addresses)),
-            None if state.is_asking => Step::Wait(answers),
+            None if state.is_asking => Step::Wait(answers, None),
             None => Step::Nothing,
         }
     }

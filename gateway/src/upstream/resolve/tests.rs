@@ -126,6 +126,43 @@ async fn u29_a_name_that_moves_is_followed_while_requests_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn u29_an_answer_that_has_long_been_stale_is_not_used_before_the_next_one_is_there() {
+    let oracle = Oracle::default();
+    oracle.says(Some(vec![A]));
+    let resolver = oracle.resolver();
+    assert_eq!(found(&resolver).await, Some(vec![A.into()]));
+    oracle.says(Some(vec![B]));
+    tokio::time::sleep(FRESH * 10).await;
+    assert_eq!(found(&resolver).await, Some(vec![B.into()]));
+    oracle.says(None);
+    tokio::time::sleep(FRESH * 10).await;
+    assert_eq!(found(&resolver).await, Some(vec![B.into()]), "none is worse than an old one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn u28_a_resolver_that_hangs_holds_nobody_up_who_knows_an_address() {
+    let is_hanging = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let hangs = Arc::clone(&is_hanging);
+    let resolver = Resolver::new(Box::new(move |_| {
+        let hangs = hangs.load(Ordering::SeqCst);
+        Box::pin(async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(vec![A.into()])
+        })
+    }));
+    assert_eq!(found(&resolver).await, Some(vec![A.into()]));
+    is_hanging.store(true, Ordering::SeqCst);
+    tokio::time::sleep(FRESH * 10).await;
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert_eq!(found(&resolver).await, Some(vec![A.into()]));
+    }
+    assert_eq!(began.elapsed(), PATIENCE, "the first has waited, and no other");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_address_at_which_nobody_answers_is_asked_for_anew() {
     let oracle = Oracle::default();
     oracle.says(Some(vec![A]));
