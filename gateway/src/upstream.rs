@@ -33,7 +33,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 pub use self::arrival::Arrival;
 pub use self::connect::ConnectError;
 pub use self::headers::{headers_back, is_event_stream};
-pub use self::pause::retry_after;
+pub use self::pause::{quota_pause, retry_after};
 pub use self::resolve::{Answering, Lookup};
 pub use self::roads::{RoadError, Roads};
 pub use self::tls::TlsError;

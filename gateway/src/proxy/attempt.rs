@@ -323,13 +323,17 @@ async fn refused(
         // A switch of protocols that nobody asked for, or a number that means nothing.
         _ => return Err(malformed(admission, Cause::Status(code))),
     }
-    let asked = upstream::retry_after(response.headers(), clock::wall());
+    let (headers, wall) = (response.headers(), clock::wall());
     let codes = &admission.endpoint().config.codes;
     match codes.class(code) {
-        StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
+        StatusClass::Capacity => {
+            let pause = upstream::quota_pause(headers, wall).unwrap_or(COOL_DEFAULT);
+            Err(limited(admission, status, pause))
+        }
         StatusClass::Credential => Err(unauthorised(admission, status)),
         StatusClass::Neutral => passed_on(admission, response, limits).await,
         StatusClass::Fault => {
+            let asked = upstream::retry_after(headers, wall);
             if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
                 admission.endpoint().cool(clock::now(), asked);
             }

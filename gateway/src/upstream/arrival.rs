@@ -25,7 +25,6 @@ pub struct Arrival {
     body: Incoming,
     /// `None` once the connection was given back or given up.
     way: Option<Way>,
-    is_spoilt: bool,
 }
 
 /// What the body comes over.
@@ -40,7 +39,7 @@ pub(super) enum Way {
 
 impl Arrival {
     pub(super) fn new(body: Incoming, way: Way) -> Self {
-        Self { body, way: Some(way), is_spoilt: false }
+        Self { body, way: Some(way) }
     }
 
     /// Lets go of an answer whose content is complete: its end is waited for at most `period`, so that
@@ -62,7 +61,6 @@ impl Arrival {
         loop {
             match ready!(Pin::new(&mut *self).poll_frame(context)) {
                 Some(Ok(frame)) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                    self.is_spoilt = true;
                     self.way = None;
                     return Poll::Ready(());
                 }

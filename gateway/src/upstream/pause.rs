@@ -48,16 +48,24 @@ const RESETS: [&str; 7] = [
 
 /// How long the upstream asks to be left alone; `wall` is the time since 1970. `None`: it does not say.
 pub fn retry_after(headers: &HeaderMap, wall: Duration) -> Option<Duration> {
-    let read = |name: &str, dialect| {
-        let value = headers.get(name)?.to_str().ok()?.trim();
-        (value.len() <= BYTES_MAX).then(|| pause(value, dialect, wall)).flatten()
-    };
-    let asked = ASKED.into_iter().find_map(|(name, dialect)| read(name, dialect));
-    let pause = asked.or_else(|| {
-        let spent = |name: &&str| !is_left(headers, name);
-        RESETS.into_iter().filter(spent).filter_map(|name| read(name, Dialect::Reset)).min()
-    })?;
-    Some(pause.min(PAUSE_MAX))
+    let read = |(name, dialect)| read(headers, name, dialect, wall);
+    ASKED.into_iter().find_map(read).map(|pause| pause.min(PAUSE_MAX))
+}
+
+/// How long an upstream that is at a limit is to be left alone: as long as it asks, or until the quota
+/// that is spent is full again. Providers tell of their quotas in every answer, a good one included, so
+/// that this means something only where a limit is the reason.
+pub fn quota_pause(headers: &HeaderMap, wall: Duration) -> Option<Duration> {
+    retry_after(headers, wall).or_else(|| {
+        let spent = RESETS.into_iter().filter(|name: &&str| !is_left(headers, name));
+        let pauses = spent.filter_map(|name| read(headers, name, Dialect::Reset, wall));
+        pauses.min().map(|pause| pause.min(PAUSE_MAX))
+    })
+}
+
+fn read(headers: &HeaderMap, name: &str, dialect: Dialect, wall: Duration) -> Option<Duration> {
+    let value = headers.get(name)?.to_str().ok()?.trim();
+    (value.len() <= BYTES_MAX).then(|| pause(value, dialect, wall)).flatten()
 }
 
 /// Whether the quota that this header speaks of is said to have something left, in which case it is not

@@ -13,6 +13,7 @@ mod local;
 mod raw;
 
 mod heads;
+mod kinds;
 mod kit;
 mod names;
 mod reuse;

@@ -9,9 +9,9 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::kit::{kit, pass};
-use crate::local::{QUESTION, soon, until};
-use crate::raw::{self, Act, Raw, answer, chunk, event, good, json, whole_stream};
+use crate::kit::{gateway, kit, pass};
+use crate::local::{Ask, QUESTION, soon, until};
+use crate::raw::{self, Act, Raw, answer, chunk, event, good, json, open_stream, whole_stream};
 
 /// Requests of one asker, and how many ask at once.
 const ASKED: usize = 2_500;
@@ -165,6 +165,24 @@ async fn an_answer_that_ends_in_good_order_leaves_its_connection() {
         kit.ask().await.unwrap();
     }
     assert_eq!((raw.count(), raw.connections()), (9, 1));
+}
+
+#[tokio::test]
+async fn s04_a_stream_whose_end_comes_late_leaves_its_connection() {
+    let mut script = open_stream(&[event("a"), raw::FINISH.into(), raw::DONE.into()]);
+    script.extend([Act::Wait, Act::Say(chunk(b""))]);
+    let raw = Raw::always(script).await;
+    let app = gateway(raw.address, |_| {}).await;
+    for number in 1..4 {
+        let reply = Ask::stream().send(app.address).await;
+        assert!(reply.is_clean, "the client does not wait for it");
+        raw.go();
+        until("the end has come", || raw.said() == number * 5).await;
+        // The gateway hears of it no later than of a further question.
+        let other = Ask::get("/v1/models").send(app.address).await;
+        assert_eq!(other.status, 200);
+    }
+    assert_eq!((raw.count(), raw.connections()), (3, 1));
 }
 
 #[tokio::test]

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use gateway::app::{App, StartError};
-use gateway::config::{Protocol, UpstreamTls};
+use gateway::config::{Health, Protocol, UpstreamTls};
 use gateway::upstream::{ConnectError, SendError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -17,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::{Kit, always, gateway, kit_with, plan};
-use crate::local::Ask;
+use crate::local::{Ask, until};
 use crate::raw::good;
 
 /// An authority with a folder for its files.
@@ -187,6 +188,23 @@ async fn an_endpoint_that_is_not_trusted_is_a_fault_and_a_502_that_names_nothing
             assert_eq!(reply.code(), "upstream_unavailable");
         }
     }
+}
+
+#[tokio::test]
+async fn a_health_check_speaks_tls_where_the_endpoint_does() {
+    let house = House::new();
+    let (address, book) = serve(house.server("127.0.0.1", false, false)).await;
+    let interval = Duration::from_millis(20);
+    let health = Health { path: "/health".into(), interval, timeout: Duration::from_secs(5) };
+    let app = gateway(address, |endpoint| {
+        endpoint.tls = Some(house.trusted());
+        endpoint.health = Some(health.clone());
+    })
+    .await;
+    until("it was checked", || book.lock().unwrap().len() > 2).await;
+    let endpoint = app.fleet.endpoint(&quorum::EndpointKey::new("demo/a")).unwrap().1;
+    let view = endpoint.view(gateway::clock::now());
+    assert_eq!((view.faults, view.streak), (0.0, 0));
 }
 
 #[tokio::test]

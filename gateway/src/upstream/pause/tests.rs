@@ -7,12 +7,15 @@ use super::*;
 /// 2015-10-21 07:28:00 UTC.
 const WALL: Duration = Duration::from_secs(1_445_412_480);
 
-fn read(pairs: &[(&'static str, &str)]) -> Option<Duration> {
-    let headers: HeaderMap = pairs
+fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    pairs
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
-        .collect();
-    retry_after(&headers, WALL)
+        .collect()
+}
+
+fn read(pairs: &[(&'static str, &str)]) -> Option<Duration> {
+    quota_pause(&headers(pairs), WALL)
 }
 
 #[test]
@@ -90,6 +93,13 @@ fn the_most_exact_dialect_holds_and_of_several_quotas_the_one_that_is_spent() {
         ("x-ratelimit-remaining-tokens", "0"),
     ];
     assert_eq!(read(&tokens), Some(Duration::from_secs(30)));
+}
+
+#[test]
+fn what_is_told_of_quotas_asks_for_no_pause_by_itself() {
+    let told = [("x-ratelimit-reset-tokens", "6m0s"), ("x-ratelimit-reset", "12")];
+    assert_eq!(retry_after(&headers(&told), WALL), None);
+    assert_eq!(retry_after(&headers(&[("retry-after", "2")]), WALL), Some(Duration::from_secs(2)));
 }
 
 #[test]
