@@ -1,5 +1,6 @@
 //! Which connections are used again, and what happens when one ends just then.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -237,6 +238,39 @@ async fn u17_bytes_that_come_while_a_connection_rests_never_become_the_next_answ
     until("they have come", || raw.said() == 2).await;
     assert!(kit.ask().await.unwrap().1.contains('y'));
     assert_eq!((raw.connections(), kit.stale()), (2, 0));
+}
+
+#[tokio::test]
+async fn u17_what_came_since_the_runtime_last_looked_is_seen_before_a_connection_is_used() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let kit = kit(listener.local_addr().unwrap());
+    let (go, told) = std::sync::mpsc::channel::<()>();
+    let (said, has_said) = std::sync::mpsc::channel::<()>();
+    let reads = |stream: &mut std::net::TcpStream| {
+        let mut seen = Vec::new();
+        while !seen.ends_with(QUESTION.as_bytes()) {
+            let mut piece = [0; 4096];
+            let length = stream.read(&mut piece).unwrap();
+            seen.extend_from_slice(&piece[..length]);
+        }
+    };
+    let server = std::thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        reads(&mut first);
+        first.write_all(&good("x")).unwrap();
+        told.recv().unwrap();
+        first.write_all(&good("poison")).unwrap();
+        said.send(()).unwrap();
+        let (mut second, _) = listener.accept().unwrap();
+        reads(&mut second);
+        second.write_all(&good("y")).unwrap();
+    });
+    assert!(kit.ask().await.unwrap().1.contains('x'));
+    // The thread of the runtime waits here, so that nothing tells the runtime.
+    go.send(()).unwrap();
+    has_said.recv().unwrap();
+    assert!(kit.ask().await.unwrap().1.contains('y'));
+    server.join().unwrap();
 }
 
 #[tokio::test]
