@@ -28,7 +28,7 @@ use crate::proxy::admission::Vocabulary;
 use crate::roll::Roll;
 use crate::server::Server;
 use crate::snapshot;
-use crate::upstream::Upstream;
+use crate::upstream::{RoadError, Roads, Upstream};
 
 /// Leaving the fleet waits this long for the last word to go out.
 const LAST_WORD: Duration = Duration::from_secs(2);
@@ -54,6 +54,9 @@ pub enum StartError {
         /// Why it was not.
         source: io::Error,
     },
+    /// The way to an endpoint.
+    #[error(transparent)]
+    Road(#[from] RoadError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -97,9 +100,7 @@ impl App {
         if let Some(keeper) = &keeper {
             keeper.restore();
         }
-        let connect =
-            config.pools.iter().map(|pool| pool.timeouts.connect).max().unwrap_or_default();
-
+        let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
         let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
@@ -118,7 +119,7 @@ impl App {
             history: Arc::clone(&history),
             meters: Arc::clone(&meters),
             wake,
-            probes: Upstream::new(connect),
+            probes: Upstream::new(&roads),
         };
         tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stopped.clone()))));
         let checks = tokio::spawn(health::run(Arc::clone(&fleet), parts.probes.clone()));
@@ -132,7 +133,7 @@ impl App {
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let gate = gate(config, node, &fleet, meters);
-        let server = Server::start(&config.server, connect, &gate)
+        let server = Server::start(&config.server, &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);

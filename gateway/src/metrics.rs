@@ -84,6 +84,8 @@ pub struct EndpointMeters {
     neutral: Counter,
     /// Crossings of a slow limit, before deduplication.
     pub slow: Counter,
+    /// Requests sent once more because their connection was just ending.
+    pub stale: Counter,
 }
 
 /// What is counted for one pool.
@@ -169,6 +171,7 @@ impl Meters {
             settled_slow: attempts("slow"),
             neutral: attempts("neutral"),
             slow: self.counter("slow_crossings_total", &[("endpoint", endpoint.as_str())]),
+            stale: self.counter("stale_connections_total", &[("endpoint", endpoint.as_str())]),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
-use crate::upstream::{self, Arrival, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, SendError, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
 const HELD_BYTES_MAX: usize = 64 * 1024;
@@ -135,22 +135,29 @@ pub(super) async fn run(
         deadline,
     };
     // The client may have asked by an alias, which is nobody's name but ours.
-    let name = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
-    let body = call.body_for(name, pool.include_usage);
-    let Some(mut request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
+    let model = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
+    let what = Outgoing {
+        path: &call.path,
+        model,
+        content_type: call.content_type.clone(),
+        id: caller.0,
+        caller: caller.1,
+        body: call.body_for(model, pool.include_usage),
+    };
+    let Some(request) = upstream.request(&endpoint, what) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
         return Err(Failure::new(ApiError::upstream_unavailable()));
     };
-    request.headers_mut().insert(header::CONTENT_TYPE, call.content_type.clone());
     let first_byte = started + pool.timeouts.first_byte;
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
     // A stream whose head is not there when its first token is due has no first token either.
     let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
-    let sent = limits.wait(&mut admission, head_until.min(deadline), upstream.send(request)).await;
+    let sending = upstream.send(&endpoint, request);
+    let sent = limits.wait(&mut admission, head_until.min(deadline), sending).await;
     let response = match sent {
         Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
-        Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
+        Waited::Ready(Err(error)) => return Err(broken(admission, error)),
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
@@ -383,13 +390,17 @@ async fn refused(
         // A switch of protocols that nobody asked for, or a number that means nothing.
         _ => return Err(malformed(admission, Cause::Status(code))),
     }
-    let asked = upstream::retry_after(response.headers());
+    let (headers, wall) = (response.headers(), clock::wall());
     let codes = &admission.endpoint().config.codes;
     match codes.class(code) {
-        StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
+        StatusClass::Capacity => {
+            let pause = upstream::quota_pause(headers, wall).unwrap_or(COOL_DEFAULT);
+            Err(limited(admission, status, pause))
+        }
         StatusClass::Credential => Err(unauthorised(admission, status)),
         StatusClass::Neutral => passed_on(admission, response, limits).await,
         StatusClass::Fault => {
+            let asked = upstream::retry_after(headers, wall);
             if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
                 admission.endpoint().cool(clock::now(), asked);
             }
@@ -482,11 +493,12 @@ fn malformed(admission: Admission, cause: Cause) -> Failure {
 }
 
 /// The connection failed before the response head.
-fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Failure {
-    if error.is_connect() {
-        unavailable(admission, Cause::Refused).kind(FailureKind::Refused)
-    } else {
-        unavailable(admission, Cause::Cut)
+fn broken(admission: Admission, error: SendError) -> Failure {
+    tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
+    match error {
+        SendError::Connect(_) => unavailable(admission, Cause::Refused).kind(FailureKind::Refused),
+        SendError::Broken => unavailable(admission, Cause::Cut),
+        SendError::Malformed(_) => malformed(admission, Cause::Malformed),
     }
 }
 

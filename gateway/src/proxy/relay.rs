@@ -17,10 +17,9 @@ mod ready;
 #[cfg(test)]
 mod tests;
 
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use breaker::{Cause, Outcome, SlowKind};
@@ -72,6 +71,18 @@ pub(crate) enum End {
 
 /// Hears how a relay ended, and what it took.
 pub(super) type OnEnd = Box<dyn FnOnce(End, Usage) + Send + Sync>;
+
+/// A body that a relay reads.
+pub trait Source: Body<Data = Bytes> + Unpin {
+    /// Lets go of it: its content is complete, its end is waited for at most `period`.
+    fn linger(self, period: Duration);
+}
+
+impl Source for Arrival {
+    fn linger(self, period: Duration) {
+        Self::linger(self, period);
+    }
+}
 
 /// A response body that relays an upstream's, `B`.
 pub struct Relay<B = Arrival> {
@@ -168,7 +179,7 @@ pub struct Interrupted;
 
 impl<B> Relay<B>
 where
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B: Source,
 {
     /// Relays an answer of which `held` was already received: a stream of `events`, or plain bytes.
     pub(super) fn new(
@@ -288,7 +299,7 @@ where
         self.settle(Outcome::Success);
         self.state = State::Ending;
         if let Some(upstream) = self.upstream.take() {
-            linger(upstream);
+            upstream.linger(LINGER);
         }
     }
 
@@ -432,29 +443,6 @@ where
     }
 }
 
-/// Lets go of a body whose content is complete. Its end is waited for, so that the connection can be
-/// used again; mostly it is there already.
-fn linger<B: Body<Data = Bytes> + Unpin + Send + 'static>(mut upstream: B) {
-    if poll_end(&mut upstream, &mut Context::from_waker(Waker::noop())).is_pending() {
-        let ended = poll_fn(move |context| poll_end(&mut upstream, context));
-        tokio::spawn(tokio::time::timeout(LINGER, ended));
-    }
-}
-
-fn poll_end<B: Body<Data = Bytes> + Unpin>(
-    upstream: &mut B,
-    context: &mut Context<'_>,
-) -> Poll<()> {
-    loop {
-        match ready!(Pin::new(&mut *upstream).poll_frame(context)) {
-            // Bytes behind the end are not ours to pass on, and the connection that sent them is not
-            // to be used again: dropping the body closes it.
-            Some(Ok(frame)) if frame.data_ref().is_none_or(Bytes::is_empty) => {}
-            Some(_) | None => return Poll::Ready(()),
-        }
-    }
-}
-
 impl<B> Relay<B> {
     /// Corrects the estimate of what the request takes, as far as it was reported.
     fn tell_usage(&mut self) {
@@ -472,7 +460,7 @@ impl<B> Relay<B> {
 
 impl<B> Body for Relay<B>
 where
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B: Source,
 {
     type Data = Bytes;
     type Error = Interrupted;

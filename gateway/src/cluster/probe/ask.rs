@@ -18,7 +18,7 @@ use crate::config::{Kind, ProbeRoute, StatusClass};
 use crate::fleet::{Endpoint, Pool};
 use crate::proxy::route::Dialect;
 use crate::proxy::sse::{self, Meaning, Plain, Reader};
-use crate::upstream::{self, Arrival, PROBE_HEADER, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, PROBE_HEADER, Upstream};
 
 /// What is read of a probe's answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -64,7 +64,7 @@ pub(super) async fn ask(
 ) -> Verdict {
     let limit = endpoint.config.probe.first_token;
     let answer = tokio::time::timeout(limit, first_content(upstream, pool, endpoint, errand));
-    let (answer, reading) = tokio::join!(answer, cache::read(upstream, &endpoint.config));
+    let (answer, reading) = tokio::join!(answer, cache::read(upstream, endpoint));
     let (result, cause) = match (answer.unwrap_or(failed(Cause::Timeout)), reading) {
         (PASSED, Some(Reading::Full)) => failed(Cause::Other),
         (answer, _) => answer,
@@ -78,11 +78,10 @@ async fn first_content(
     endpoint: &Endpoint,
     mark: Mark,
 ) -> Answer {
-    let Some(request) = request(pool, endpoint, mark) else { return NOTHING };
-    let response = match upstream.send(request).await {
+    let Some(request) = request(upstream, pool, endpoint, mark) else { return NOTHING };
+    let response = match upstream.send(endpoint, request).await {
         Ok(response) => response,
-        Err(error) if error.is_connect() => return failed(Cause::Refused),
-        Err(_) => return failed(Cause::Cut),
+        Err(error) => return failed(error.cause()),
     };
     if !response.status().is_success() {
         return judged(endpoint, response.status().as_u16());
@@ -96,7 +95,12 @@ async fn first_content(
 
 /// The question, as a server of this kind understands it. `None`: its address cannot be written as a
 /// URI, which a checked configuration rules out.
-fn request(pool: &Pool, endpoint: &Endpoint, mark: Mark) -> Option<Request<Full<Bytes>>> {
+fn request(
+    upstream: &Upstream,
+    pool: &Pool,
+    endpoint: &Endpoint,
+    mark: Mark,
+) -> Option<Request<Full<Bytes>>> {
     let (probe, kind) = (&endpoint.config.probe, endpoint.config.kind);
     let model = endpoint.config.upstream_model.as_deref().unwrap_or(&pool.name);
     let (prompt, most) = (&probe.prompt, probe.max_tokens);
@@ -120,9 +124,15 @@ fn request(pool: &Pool, endpoint: &Endpoint, mark: Mark) -> Option<Request<Full<
     };
     let id = format!("probe-{:016x}", fastrand::u64(..));
     let id = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("probe"));
-    let body = Bytes::from(body.to_string());
-    let caller = (&id, &HeaderMap::new());
-    let mut request = upstream::request(&endpoint.config, path, caller, body)?;
+    let what = Outgoing {
+        path,
+        model,
+        content_type: HeaderValue::from_static("application/json"),
+        id: &id,
+        caller: &HeaderMap::new(),
+        body: Bytes::from(body.to_string()),
+    };
+    let mut request = upstream.request(endpoint, what)?;
     let name = HeaderName::from_static(PROBE_HEADER);
     request.headers_mut().insert(name, HeaderValue::from_static(mark.as_str()));
     Some(request)

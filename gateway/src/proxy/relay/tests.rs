@@ -62,6 +62,10 @@ impl Body for Script {
     }
 }
 
+impl Source for Script {
+    fn linger(self, _: Duration) {}
+}
+
 /// A relay and what is known of it.
 struct Stage {
     relay: Relay<Script>,
