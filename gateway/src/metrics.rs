@@ -47,6 +47,10 @@ pub struct PoolMeters {
     pub first_token: Histogram,
     /// Time from the request to the end of the answer, in seconds.
     pub duration: Histogram,
+    /// 1 while every endpoint is out, else 0.
+    pub all_open: Gauge,
+    /// For how many seconds every endpoint was out.
+    pub all_open_seconds: Counter,
 }
 
 impl Default for Meters {
@@ -107,6 +111,8 @@ impl Meters {
             by_code: Mutex::default(),
             first_token: self.histogram("first_token_seconds", &labels),
             duration: self.histogram("request_seconds", &labels),
+            all_open: self.gauge("pool_all_open", &labels),
+            all_open_seconds: self.counter("pool_all_open_seconds_total", &labels),
         }
     }
 

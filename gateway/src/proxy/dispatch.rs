@@ -55,14 +55,15 @@ impl Gate {
     ) -> Result<Served, ApiError> {
         let mut course = Course::default();
         let header = |name: &str| named(caller.1, name);
-        let asker = Asker { prompt_tokens: call.prompt_tokens, header: &header };
+        let asker =
+            Asker { prompt_tokens: call.prompt_tokens, prefix: call.prefix, header: &header };
         let mut last = None;
         let mut most = self.retry.max_attempts;
         while line.attempts < most {
             let chosen = match choose(pool, asker, &mut course).await {
                 Ok(chosen) => chosen,
                 Err(Unavailable::Exhausted) => break,
-                Err(Unavailable::AllOut { returns_in }) => {
+                Err(Unavailable::AllOut { returns_in, .. }) => {
                     last.get_or_insert_with(|| ApiError::circuit_open(returns_in));
                     break;
                 }

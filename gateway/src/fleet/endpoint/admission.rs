@@ -24,6 +24,8 @@ pub struct Admission {
     first_token: Option<Duration>,
     /// The same request has failed here before.
     is_repeat: bool,
+    /// Whether a client asked, so that how it goes says something to those who choose.
+    is_of_client: bool,
 }
 
 impl Admission {
@@ -33,13 +35,27 @@ impl Admission {
         permit: Permit,
         since: Duration,
     ) -> Self {
-        Self { endpoint, tenant, permit: Some(permit), since, first_token: None, is_repeat: false }
+        Self {
+            endpoint,
+            tenant,
+            permit: Some(permit),
+            since,
+            first_token: None,
+            is_repeat: false,
+            is_of_client: false,
+        }
     }
 
     /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
     /// counts requests, so that one that kills wherever it goes is one fault.
     pub(in crate::fleet) fn repeats(mut self) -> Self {
         self.is_repeat = true;
+        self
+    }
+
+    /// Says that a client asked, not a probe.
+    pub(in crate::fleet) fn of_client(mut self) -> Self {
+        self.is_of_client = true;
         self
     }
 
@@ -80,7 +96,25 @@ impl Admission {
             self.endpoint.note_success(now.saturating_sub(self.since));
         }
         self.endpoint.meters.count(&outcome);
+        if self.is_of_client {
+            self.score(now, &outcome);
+        }
         self.conclude(now, outcome);
+    }
+
+    /// Tells those who choose how it went. A failed request scores as a slow one, however fast it failed;
+    /// what says nothing about the endpoint's health says nothing to them either.
+    fn score(&self, now: Duration, outcome: &Outcome) {
+        let took = self.first_token.unwrap_or(now).saturating_sub(self.since);
+        let slow = &self.endpoint.config.rule.slow;
+        match outcome {
+            Outcome::Success | Outcome::Slow(_) => self.endpoint.score.answered(now, took),
+            Outcome::Fault { .. } => {
+                let slow = slow.first_token.unwrap_or(slow.total);
+                self.endpoint.score.failed(now, took, slow);
+            }
+            Outcome::Neutral => {}
+        }
     }
 
     /// Gives the right back unused: nothing was sent, so that nothing is counted.

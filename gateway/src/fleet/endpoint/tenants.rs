@@ -22,6 +22,7 @@ use quorum::Forced;
 
 use super::{Admission, Endpoint, Happening, STANCE_RAMP, STANCE_TRIED};
 use crate::config::TenantScope;
+use crate::fleet::Obstacle;
 
 /// How often it is noted that a tenant is still there. Its place in the order of use is known to
 /// this, so that a busy tenant's requests need not wait for each other to write it.
@@ -249,16 +250,13 @@ impl Endpoint {
         }
     }
 
-    /// As `takes_part`, for a request that `judge` judges.
-    pub(in crate::fleet) fn takes_part_to(&self, now: Duration, judge: &Judge<'_>) -> bool {
+    /// The part of its usual weight that it has for a request that `judge` judges.
+    pub(in crate::fleet) fn share_to(&self, now: Duration, judge: &Judge<'_>) -> f64 {
         match (judge, self.stance()) {
-            (Judge::Own, _) => self.takes_part(),
+            (Judge::Own, _) => self.share(),
             // One that has just returned returns to everybody step by step.
-            (Judge::Tenant(..), STANCE_RAMP) if !self.takes_part() => false,
-            (Judge::Tenant(..), _) => {
-                let share = judge.share(now);
-                share >= 1.0 || fastrand::f64() < share
-            }
+            (Judge::Tenant(..), STANCE_RAMP) => self.share() * judge.share(now),
+            (Judge::Tenant(..), _) => judge.share(now),
         }
     }
 
@@ -270,6 +268,17 @@ impl Endpoint {
             Judge::Tenant(..) if self.is_tried() => own.max(self.returns_in(now)),
             Judge::Tenant(..) => own.max(self.cooling_for(now)),
         }
+    }
+
+    /// How long a request that `judge` judges is kept from it, and by what.
+    pub(in crate::fleet) fn obstacle_to(
+        &self,
+        now: Duration,
+        judge: &Judge<'_>,
+    ) -> (Duration, Obstacle) {
+        let (returns_in, limited) = (self.returns_in_to(now, judge), self.pause.limited(now));
+        let is_limited = !limited.is_zero() && limited >= returns_in;
+        (returns_in, if is_limited { Obstacle::Limited } else { Obstacle::Open })
     }
 
     /// As `admit`, for a request that `judge` judges. While this node tries the endpoint on behalf of
