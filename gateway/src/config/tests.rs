@@ -7,6 +7,7 @@ use super::*;
 
 mod circuit;
 mod levels;
+mod plane;
 mod refused;
 mod useless;
 
@@ -14,8 +15,11 @@ mod useless;
 const EXAMPLE: &str = r#"
 server:
   listen: 0.0.0.0:8080
+  tls: { cert: /etc/quorumgate/tls.crt, key: /etc/quorumgate/tls.key }
+  cors: { origins: ["https://app.example"], max_age: 10m }
   max_body: 10MiB
-  timeouts: { headers: 10s, body_idle: 10s, keep_alive: 60s }
+  timeouts: { headers: 10s, body_idle: 10s, keep_alive: 60s, write_stall: 30s }
+  heartbeat: 10s
 admin:
   listen: 127.0.0.1:9090            # without a token only here: ${NOT_A_VARIABLE}
   token: ${QUORUMGATE_TOKEN}
@@ -35,6 +39,14 @@ fail_closed:
   allowed_paths: [/v1/chat/completions]
   max_messages: 100
   max_input_tokens: 16000
+  tokenizer: o200k_base
+  max_n: 4
+api_keys:
+  - name: team-a
+    sha256: "${DIGEST_A}"
+    models: [llama-70b, gpt-4o]
+    limits: { rpm: 600, tpm: 200000, concurrency: 64 }
+  - { name: team-b, sha256: FB8E20FC2E4C3F248C60C39BD652F3C1347298BB977B8B4D5903B85055620603 }
 circuit_breaker:
   mode: enforce
   failure_threshold: 4
@@ -48,7 +60,8 @@ circuit_breaker:
   half_open: { max_requests: 1, max_prompt_tokens: 256, successes: 5, share: 0.05 }
   probe: { enabled: true, first_token: 10s, max_tokens: 16 }
 timeouts: { connect: 5s, first_byte: 30s, idle: 60s, total: 600s }
-retry: { max_attempts: 3 }
+retry: { max_attempts: 3, budget: 0.1, budget_floor: 5, on: [refused, 503] }
+failover: { on: [refused, cut, timeout, malformed, auth, 429, 500, 503] }
 models:
   - name: llama-70b
     aliases: [gpt-4o]
@@ -64,8 +77,27 @@ models:
         health_path: /health
         health_interval: 5s
         health_timeout: 2s
+    fallback: [gpt-4o-mini]
     on_all_open: pass_through
+    limits: { rpm: 6000 }
+    include_usage: true
     circuit_breaker: { slow: { total: 120s } }
+  - name: azure-gpt-4o
+    aliases: [gpt-4o-mini]
+    policy: ewma
+    endpoints:
+      - name: eu
+        address: "https://eu.openai.azure.com"
+        kind: azure
+        api_version: "2024-10-21"
+        quota_group: azure-eu
+        api_key: ${AZURE_KEY:-none}
+      - name: own
+        address: "https://10.0.0.13:8443/openai"
+        tls: { ca: own.crt, cert: gw.crt, key: gw.key, server_name: gpu.internal }
+        protocol: http2
+        priority: 1
+        limits: { tpm: 100000, concurrency: 8 }
 log: { format: json, level: "info,quorumgate=debug" }
 "#;
 
@@ -81,6 +113,7 @@ fn environment(name: &str) -> Option<String> {
         "EMPTY" => "",
         "BROKEN" => "hunter2\nadmin: {}",
         "PRICK" => "x: {y",
+        "DIGEST_A" => "a665a45920422f9d417e4867efdc4fb8a04a1f3fff1fa07e998e86f7f7a27ae3",
         "NUMBER" => "7",
         _ => return None,
     };
@@ -223,7 +256,8 @@ fn the_effective_configuration_reads_back_equal() {
     assert_eq!(again.admin.token.as_ref().unwrap().expose(), MASK);
     let mask = Some(Secret::new(MASK));
     config.admin.token = mask.clone();
-    config.pools[0].endpoints[1].api_key = mask;
+    config.pools[0].endpoints[1].api_key = mask.clone();
+    config.pools[1].endpoints[0].api_key = mask;
     assert_eq!(again, config);
     assert_eq!(again.effective_yaml(), shown);
     assert_eq!(again.hash(), config.hash());
