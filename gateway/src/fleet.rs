@@ -7,6 +7,8 @@
 mod budget;
 mod choice;
 mod endpoint;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +19,9 @@ use quorum::EndpointKey;
 
 pub use budget::Budget;
 use choice::Group;
-pub use choice::{Asker, Chosen, Obstacle, Tried, Unavailable};
+pub use choice::{Asker, Chosen, Tried, Unavailable};
 use endpoint::Pause;
-pub use endpoint::{Admission, Endpoint, Happening, Sink, Tenant, Tenants};
+pub use endpoint::{Admission, Endpoint, Happening, Obstacle, Sink, Tenant, Tenants};
 
 use crate::config::{self, OnAllOpen, Policy, Timeouts};
 use crate::metrics::{Meters, PoolMeters};

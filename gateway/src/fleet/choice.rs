@@ -22,7 +22,7 @@ use quorum::Forced;
 
 pub(super) use self::group::Group;
 use super::endpoint::Judge;
-use super::{Admission, Endpoint, Pool};
+use super::{Admission, Endpoint, Obstacle, Pool};
 use crate::config::{OnAllOpen, Policy};
 
 /// No request touches more endpoints than this.
@@ -68,6 +68,8 @@ impl Tried {
 pub struct Asker<'a> {
     /// Estimated length of the prompt, in tokens.
     pub prompt_tokens: u64,
+    /// Estimated length of the prompt and the answer together, in tokens.
+    pub tokens: u64,
     /// A digest of the beginning of the prompt; 0: there is none, and any endpoint is as good.
     pub prefix: u64,
     /// The request's headers by name in lower case: one of them may name its tenant. A closure,
@@ -86,15 +88,6 @@ impl<'a> Asker<'a> {
     fn errand(&self) -> Errand {
         Errand::Request { prompt_tokens: self.prompt_tokens }
     }
-}
-
-/// What keeps a request from an endpoint; of several the one that lasts longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Obstacle {
-    /// A limit on requests or tokens, the provider's or ours.
-    Limited,
-    /// Its breaker, the cluster, an order, or a pause after a failure.
-    Open,
 }
 
 /// Why a pool has no endpoint for a request.
@@ -146,7 +139,8 @@ impl<'a> Search<'_, 'a> {
         }
         let judge = self.asker.judge(endpoint);
         let share = endpoint.share_to(self.now, &judge);
-        let is_usable = endpoint.is_promising_to(self.now, &judge);
+        let is_usable = endpoint.is_promising_to(self.now, &judge)
+            && !endpoint.is_full(self.now, self.asker.tokens);
         is_usable.then_some(Candidate { endpoint, judge, share })
     }
 
@@ -160,18 +154,27 @@ impl<'a> Search<'_, 'a> {
     }
 
     fn admit(&self, candidate: &Candidate<'_, '_>) -> Option<Admission> {
-        admit(self.now, self.asker.errand(), candidate.endpoint, &candidate.judge)
+        let party = (candidate.endpoint, &candidate.judge);
+        admit(self.now, self.asker, self.asker.errand(), party)
     }
 }
 
-/// Asks the breaker.
+/// Takes a place within the endpoint's limits and asks the breaker.
 fn admit(
     now: Duration,
+    asker: Asker<'_>,
     errand: Errand,
-    endpoint: &Arc<Endpoint>,
-    judge: &Judge<'_>,
+    (endpoint, judge): (&Arc<Endpoint>, &Judge<'_>),
 ) -> Option<Admission> {
-    Some(endpoint.admit_to(now, errand, judge).ok()?.of_client())
+    let charge = endpoint.charge(now, asker.tokens).ok()?;
+    match (endpoint.admit_to(now, errand, judge), charge) {
+        (Ok(admission), charge) => Some(admission.of_client(charge)),
+        (Err(_), Some(charge)) => {
+            charge.cancel();
+            None
+        }
+        (Err(_), None) => None,
+    }
 }
 
 impl Pool {
@@ -241,6 +244,7 @@ impl Pool {
     /// Whether `endpoint` may be asked once more.
     pub fn may_choose_again(&self, now: Duration, asker: Asker<'_>, endpoint: &Endpoint) -> bool {
         endpoint.is_promising_to(now, &asker.judge(endpoint))
+            && !endpoint.is_full(now, asker.tokens)
     }
 
     /// Asks for `endpoint`, which was tried, once more; the caller has found that no other is left.
@@ -256,7 +260,7 @@ impl Pool {
         let judge = asker.judge(endpoint);
         let admission = Some(endpoint)
             .filter(|one| one.is_promising_to(now, &judge))
-            .and_then(|one| admit(now, asker.errand(), one, &judge));
+            .and_then(|one| admit(now, asker, asker.errand(), (one, &judge)));
         let chosen = admission
             .map(|admission| Chosen { admission: admission.repeats(), is_degraded: false });
         chosen.ok_or(Unavailable::Exhausted)
@@ -289,10 +293,10 @@ impl Pool {
             .endpoints
             .iter()
             .filter(|one| one.is_presumed_dead_only(now) && !tried.contains(one))
-            .filter(|one| one.in_flight() < PASS_THROUGH_MAX)
+            .filter(|one| one.in_flight() < PASS_THROUGH_MAX && !one.is_full(now, asker.tokens))
             .map(|one| (one, asker.judge(one)))
             .min_by_key(|(one, judge)| (one.returns_in_to(now, judge), one.in_flight()))?;
-        let admission = admit(now, Errand::PassThrough, soonest, &judge)?;
+        let admission = admit(now, asker, Errand::PassThrough, (soonest, &judge))?;
         Some(Chosen { admission, is_degraded: true })
     }
 
@@ -305,7 +309,7 @@ impl Pool {
         }
         // What an operator took out returns by an order, not by itself.
         let coming = left().filter(|one| one.forced() != Forced::Open);
-        let soonest = coming.map(|one| one.obstacle_to(now, &asker.judge(one))).min();
+        let soonest = coming.map(|one| one.obstacle_to(now, &asker.judge(one), asker.tokens)).min();
         let (returns_in, obstacle) = soonest.unwrap_or((Duration::ZERO, Obstacle::Open));
         Unavailable::AllOut { returns_in: returns_in.max(RETURN_MIN), obstacle }
     }

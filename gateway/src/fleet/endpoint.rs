@@ -5,6 +5,7 @@
 //! admission, never a wrong one, since the breaker is asked again.
 
 mod admission;
+mod obstacle;
 mod pause;
 mod score;
 mod tenants;
@@ -17,12 +18,14 @@ use breaker::{Breaker, Errand, Mode, Refusal, Rung, Sample, Snapshot, State, Tra
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
 pub use self::admission::Admission;
+pub use self::obstacle::Obstacle;
 pub(in crate::fleet) use self::pause::Pause;
 use self::score::Score;
 pub(in crate::fleet) use self::tenants::Judge;
 pub use self::tenants::{Tenant, Tenants};
 use crate::config;
 use crate::fnv;
+use crate::limits::Allowance;
 use crate::metrics::{EndpointMeters, Meters};
 
 /// What a transition looks like to whoever watches the fleet.
@@ -67,6 +70,8 @@ pub struct Endpoint {
     pause: Arc<Pause>,
     /// The pause after it refused our credential, which is its own.
     shunned: Pause,
+    /// How much may be asked of it; `None`: anything.
+    pub allowance: Option<Arc<Allowance>>,
     /// What its latest answers were like.
     score: Score,
     /// Whether it refused our credential, and has served nothing since.
@@ -110,6 +115,7 @@ impl Endpoint {
             in_flight: AtomicU32::new(0),
             pause,
             shunned: Pause::default(),
+            allowance: Allowance::new(&config.limits),
             score: Score::default(),
             is_misconfigured: AtomicBool::new(false),
             latency_us: AtomicU64::new(0),

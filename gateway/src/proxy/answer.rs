@@ -24,15 +24,16 @@ impl Gate {
         deadline: Instant,
         mut line: Line,
     ) -> Response<Body> {
-        let Served { answer, pool, endpoint, is_degraded } = served;
+        let Served { answer, pool, fallback, endpoint, is_degraded } = served;
         let attempts = line.attempts;
         line.upstream_status = answer.status.as_u16();
+        line.fallback = fallback.as_ref().map(|pool| pool.name.clone());
         line.first_token = Some(started.elapsed());
         pool.meters.first_token.record(started.elapsed().as_secs_f64());
         self.meters.answered(&pool.meters, answer.status.as_u16());
         let status = answer.status.as_u16();
         let patience = Patience {
-            idle: pool.timeouts.idle,
+            idle: fallback.as_ref().unwrap_or(&pool).timeouts.idle,
             deadline,
             slow_at: answer.slow_at,
             pace_min: endpoint.config.rule.slow.min_tokens_per_second,
@@ -64,6 +65,9 @@ impl Gate {
             headers.insert(HeaderName::from_static("x-quorumgate-endpoint"), name);
         }
         headers.insert(HeaderName::from_static("x-quorumgate-attempts"), attempts.into());
+        if let Some(name) = fallback.and_then(|pool| HeaderValue::from_str(&pool.name).ok()) {
+            headers.insert(HeaderName::from_static("x-quorumgate-fallback"), name);
+        }
         if is_degraded {
             let all_open = HeaderValue::from_static("all-open");
             headers.insert(HeaderName::from_static("x-quorumgate-degraded"), all_open);
@@ -87,10 +91,14 @@ impl Gate {
             }
         }
         line.blocked_reason = error.code;
+        let attempts = line.attempts;
         line.close(error.status.as_u16());
         let mut response = Response::new(Body::Full(Some(error.body())));
         *response.status_mut() = error.status;
         let headers = response.headers_mut();
+        if attempts > 0 {
+            headers.insert(HeaderName::from_static("x-quorumgate-attempts"), attempts.into());
+        }
         for (name, value) in error.headers() {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(HeaderName::from_static(name), value);

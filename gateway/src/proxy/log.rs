@@ -31,6 +31,8 @@ pub(super) struct Line {
     pub(super) attempts: u32,
     /// Whether the endpoint was asked for the second time in a row; then its fault counts for nothing.
     is_repeat: bool,
+    /// The pool that has answered instead of `model`.
+    pub(super) fallback: Option<String>,
     /// Why the request was refused; empty: it was not.
     pub(super) blocked_reason: &'static str,
     /// Time to the first content.
@@ -52,6 +54,7 @@ impl Line {
             upstream_status: 0,
             attempts: 0,
             is_repeat: false,
+            fallback: None,
             blocked_reason: "",
             first_token: None,
             is_written: false,
@@ -117,6 +120,7 @@ impl Line {
             first_token_ms = self.first_token.map(millis),
             attempts = self.attempts,
             repeat = self.is_repeat,
+            fallback = self.fallback,
             blocked_reason = self.blocked_reason,
             end,
         );

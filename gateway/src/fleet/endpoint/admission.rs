@@ -12,6 +12,7 @@ use std::time::Duration;
 use breaker::{Outcome, Permit, SlowKind, Timing};
 
 use super::{Endpoint, Tenant};
+use crate::limits::Charge;
 
 /// The right to send one request to one endpoint, and the duty to say how it went.
 #[must_use = "dropping an admission settles it as neutral"]
@@ -26,6 +27,8 @@ pub struct Admission {
     is_repeat: bool,
     /// Whether a client asked, so that how it goes says something to those who choose.
     is_of_client: bool,
+    /// Its place within the endpoint's limits.
+    charge: Option<Charge>,
 }
 
 impl Admission {
@@ -43,6 +46,7 @@ impl Admission {
             first_token: None,
             is_repeat: false,
             is_of_client: false,
+            charge: None,
         }
     }
 
@@ -53,9 +57,9 @@ impl Admission {
         self
     }
 
-    /// Says that a client asked, not a probe.
-    pub(in crate::fleet) fn of_client(mut self) -> Self {
-        self.is_of_client = true;
+    /// Says that a client asked, not a probe, and what its place within the endpoint's limits is.
+    pub(in crate::fleet) fn of_client(mut self, charge: Option<Charge>) -> Self {
+        (self.is_of_client, self.charge) = (true, charge);
         self
     }
 
@@ -77,7 +81,9 @@ impl Admission {
     /// Says how many tokens the request took, prompt and answer together. To be called before the
     /// verdict; without it the estimate stands.
     pub fn used(&mut self, tokens: u64) {
-        let _ = tokens;
+        if let Some(charge) = &mut self.charge {
+            charge.correct(tokens);
+        }
     }
 
     /// Says, while the request still runs, that it has crossed a slow limit.
@@ -119,6 +125,9 @@ impl Admission {
 
     /// Gives the right back unused: nothing was sent, so that nothing is counted.
     pub fn withdraw(mut self) {
+        if let Some(charge) = self.charge.take() {
+            charge.cancel();
+        }
         self.conclude(Duration::ZERO, Outcome::Neutral);
     }
 

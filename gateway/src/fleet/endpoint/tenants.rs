@@ -22,7 +22,6 @@ use quorum::Forced;
 
 use super::{Admission, Endpoint, Happening, STANCE_RAMP, STANCE_TRIED};
 use crate::config::TenantScope;
-use crate::fleet::Obstacle;
 
 /// How often it is noted that a tenant is still there. Its place in the order of use is known to
 /// this, so that a busy tenant's requests need not wait for each other to write it.
@@ -268,17 +267,6 @@ impl Endpoint {
             Judge::Tenant(..) if self.is_tried() => own.max(self.returns_in(now)),
             Judge::Tenant(..) => own.max(self.cooling_for(now)),
         }
-    }
-
-    /// How long a request that `judge` judges is kept from it, and by what.
-    pub(in crate::fleet) fn obstacle_to(
-        &self,
-        now: Duration,
-        judge: &Judge<'_>,
-    ) -> (Duration, Obstacle) {
-        let (returns_in, limited) = (self.returns_in_to(now, judge), self.pause.limited(now));
-        let is_limited = !limited.is_zero() && limited >= returns_in;
-        (returns_in, if is_limited { Obstacle::Limited } else { Obstacle::Open })
     }
 
     /// As `admit`, for a request that `judge` judges. While this node tries the endpoint on behalf of
