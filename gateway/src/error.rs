@@ -129,6 +129,19 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", message).retry_after(returns_in)
     }
 
+    /// 429: every endpoint is at a limit of its provider's or of ours.
+    pub fn all_limited(returns_in: Duration) -> Self {
+        let message = "Every endpoint of this model is at its rate limit.";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+            .retry_after(returns_in)
+    }
+
+    /// 503: every endpoint has as many requests in flight as it may.
+    pub fn all_full(returns_in: Duration) -> Self {
+        let message = "Every endpoint of this model is busy.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message).retry_after(returns_in)
+    }
+
     /// 502: no endpoint could be reached.
     pub fn upstream_unavailable() -> Self {
         let message = "No endpoint of this model could be reached.";

@@ -104,6 +104,10 @@ pub struct PoolMeters {
     pub output_tokens: Histogram,
     /// Events of streams that could not be read, and were passed on all the same.
     pub unreadable_events: Counter,
+    /// 1 while every endpoint is out, else 0.
+    pub all_open: Gauge,
+    /// For how many seconds every endpoint was out.
+    pub all_open_seconds: Counter,
 }
 
 /// What is counted of streams that end before their time.
@@ -187,6 +191,8 @@ impl Meters {
             input_tokens: self.gen_ai(TOKEN_USAGE, &[("model", model), ("type", "input")]),
             output_tokens: self.gen_ai(TOKEN_USAGE, &[("model", model), ("type", "output")]),
             unreadable_events: self.counter("stream_events_unreadable_total", &labels),
+            all_open: self.gauge("pool_all_open", &labels),
+            all_open_seconds: self.counter("pool_all_open_seconds_total", &labels),
         }
     }
 

@@ -37,6 +37,10 @@ impl Gate {
             headers.insert(HeaderName::from_static("x-quorumgate-endpoint"), name);
         }
         headers.insert(HeaderName::from_static("x-quorumgate-attempts"), line.attempts.into());
+        let fallback = served.fallback.as_ref();
+        if let Some(name) = fallback.and_then(|pool| HeaderValue::from_str(&pool.name).ok()) {
+            headers.insert(HeaderName::from_static("x-quorumgate-fallback"), name);
+        }
         if served.is_degraded {
             let all_open = HeaderValue::from_static("all-open");
             headers.insert(HeaderName::from_static("x-quorumgate-degraded"), all_open);
@@ -54,7 +58,8 @@ impl Gate {
         mut line: Line,
         mut place: Place,
     ) -> Body {
-        let Served { answer, pool, endpoint, .. } = served;
+        let Served { answer, pool, fallback, endpoint, .. } = served;
+        line.fallback = fallback.as_ref().map(|pool| pool.name.clone());
         let status = answer.status.as_u16();
         line.upstream_status = status;
         line.first_token = Some(started.elapsed());
@@ -64,7 +69,7 @@ impl Gate {
         self.meters.answered(&pool.meters, status);
         let is_stream = matches!(answer.rest, Rest::Events(..));
         let patience = Patience {
-            idle: pool.timeouts.idle,
+            idle: fallback.as_ref().unwrap_or(&pool).timeouts.idle,
             deadline,
             slow_at: answer.slow_at,
             pace_min: endpoint.config.rule.slow.min_tokens_per_second,
@@ -111,10 +116,14 @@ impl Gate {
         }
         let dialect = line.dialect;
         line.blocked_reason = error.code;
+        let attempts = line.attempts;
         line.close(error.status.as_u16());
         let mut response = Response::new(Body::Full(Some(error.body(dialect))));
         *response.status_mut() = error.status;
         let headers = response.headers_mut();
+        if attempts > 0 {
+            headers.insert(HeaderName::from_static("x-quorumgate-attempts"), attempts.into());
+        }
         for (name, value) in error.headers() {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(HeaderName::from_static(name), value);

@@ -62,37 +62,41 @@ pub(super) enum Rest {
     Bytes(Arrival, Admission),
 }
 
-/// What kind of failure an attempt was, as far as asking the same endpoint again depends on it.
+/// What kind of failure an attempt was: whether another endpoint, or the same one again, may be asked
+/// depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureKind {
     /// No connection could be made.
     Refused,
+    /// The connection broke before the answer could be passed on.
+    Cut,
+    /// A limit of time has passed.
+    Timeout,
+    /// The answer was not one.
+    Malformed,
+    /// The endpoint refuses the gateway's credential.
+    Auth,
+    /// The endpoint is at a limit, by this status.
+    Limited(u16),
     /// A fault by this status.
     Status(u16),
-    /// Anything after which the same endpoint is not asked again.
-    Final,
+    /// The request's own, in a form that cannot be passed on.
+    Neutral,
 }
 
 /// An attempt that gave no answer.
 pub(super) struct Failure {
     /// What to tell the client if this was the last attempt.
     pub(super) error: ApiError,
-    /// Whether another endpoint may be tried.
-    pub(super) may_failover: bool,
-    /// What kind of failure it was, for the list of those after which the same one is asked again.
+    /// What kind of failure it was.
     pub(super) kind: FailureKind,
     /// The status that the endpoint gave; 0: no answer, or one that was none.
     pub(super) upstream_status: u16,
 }
 
 impl Failure {
-    /// A failure that another endpoint may mend.
-    fn new(error: ApiError) -> Self {
-        Self { error, may_failover: true, kind: FailureKind::Final, upstream_status: 0 }
-    }
-
-    fn kind(self, kind: FailureKind) -> Self {
-        Self { kind, ..self }
+    fn new(kind: FailureKind, error: ApiError) -> Self {
+        Self { error, kind, upstream_status: 0 }
     }
 }
 
@@ -147,7 +151,7 @@ pub(super) async fn run(
     let Some(request) = upstream.request(&endpoint, what) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
-        return Err(Failure::new(ApiError::upstream_unavailable()));
+        return Err(Failure::new(FailureKind::Malformed, ApiError::upstream_unavailable()));
     };
     let first_byte = started + pool.timeouts.first_byte;
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
@@ -385,7 +389,7 @@ async fn refused(
         300..=399 => {
             let message = "The model answered with a redirect, which is not followed.";
             let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_redirect", message);
-            return Err(faulty(admission, Cause::Status(code), error));
+            return Err(faulty(admission, Cause::Status(code), FailureKind::Malformed, error));
         }
         // A switch of protocols that nobody asked for, or a number that means nothing.
         _ => return Err(malformed(admission, Cause::Status(code))),
@@ -406,8 +410,7 @@ async fn refused(
             }
             let mut error = ApiError::upstream_error(told(status));
             error.retry_after = asked;
-            let failure = faulty(admission, Cause::Status(code), error);
-            Err(failure.kind(FailureKind::Status(code)))
+            Err(faulty(admission, Cause::Status(code), FailureKind::Status(code), error))
         }
     }
 }
@@ -422,15 +425,14 @@ fn told(status: StatusCode) -> StatusCode {
 /// The endpoint is at a limit: it is left alone for a while, and nothing is held against it.
 fn limited(admission: Admission, status: StatusCode, pause: Duration) -> Failure {
     let now = clock::now();
-    admission.endpoint().cool(now, pause);
+    let pause = admission.endpoint().limit(now, pause);
     admission.settle(now, Outcome::Neutral);
     let error = if status == StatusCode::TOO_MANY_REQUESTS {
-        let message = "Every endpoint of this model is at its rate limit.";
-        ApiError::new(status, "rate_limit_exceeded", message)
+        ApiError::all_limited(pause)
     } else {
         ApiError::upstream_error(told(status))
     };
-    Failure::new(error.retry_after(pause))
+    Failure::new(FailureKind::Limited(status.as_u16()), error.retry_after(pause))
 }
 
 /// The endpoint refuses our credential, which is for an operator to mend and no client's concern.
@@ -442,7 +444,7 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
     admission.settle(now, Outcome::Neutral);
     let message = "The model refused the gateway's credential.";
     let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
-    Failure::new(error)
+    Failure::new(FailureKind::Auth, error)
 }
 
 /// An answer that is the client's own fault goes back as it is.
@@ -464,13 +466,9 @@ async fn passed_on(
     }
 }
 
-fn faulty(admission: Admission, cause: Cause, error: ApiError) -> Failure {
+fn faulty(admission: Admission, cause: Cause, kind: FailureKind, error: ApiError) -> Failure {
     admission.settle(clock::now(), Outcome::Fault { weight: 1.0, cause });
-    Failure::new(error)
-}
-
-fn unavailable(admission: Admission, cause: Cause) -> Failure {
-    faulty(admission, cause, ApiError::upstream_unavailable())
+    Failure::new(kind, error)
 }
 
 /// A limit of time has passed. A request that was already evidence of slowness is no fault besides:
@@ -484,22 +482,29 @@ fn timed_out(admission: Admission, is_cut: bool) -> Failure {
         (false, false) => Outcome::Fault { weight: 1.0, cause: Cause::Timeout },
     };
     admission.settle(clock::now(), outcome);
-    Failure::new(ApiError::upstream_timeout())
+    Failure::new(FailureKind::Timeout, ApiError::upstream_timeout())
 }
 
 fn malformed(admission: Admission, cause: Cause) -> Failure {
     let message = "The model's answer was not one.";
-    faulty(admission, cause, ApiError::new(StatusCode::BAD_GATEWAY, "upstream_error", message))
+    let kind = if cause == Cause::Cut { FailureKind::Cut } else { FailureKind::Malformed };
+    faulty(
+        admission,
+        cause,
+        kind,
+        ApiError::new(StatusCode::BAD_GATEWAY, "upstream_error", message),
+    )
 }
 
 /// The connection failed before the response head.
 fn broken(admission: Admission, error: SendError) -> Failure {
     tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
-    match error {
-        SendError::Connect(_) => unavailable(admission, Cause::Refused).kind(FailureKind::Refused),
-        SendError::Broken => unavailable(admission, Cause::Cut),
-        SendError::Malformed(_) => malformed(admission, Cause::Malformed),
-    }
+    let (cause, kind) = match error {
+        SendError::Connect(_) => (Cause::Refused, FailureKind::Refused),
+        SendError::Broken => (Cause::Cut, FailureKind::Cut),
+        SendError::Malformed(_) => return malformed(admission, Cause::Malformed),
+    };
+    faulty(admission, cause, kind, ApiError::upstream_unavailable())
 }
 
 /// An error inside a 200 counts as the status that it speaks of.
@@ -513,14 +518,14 @@ pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
         StatusClass::Credential => unauthorised(admission, status),
         StatusClass::Neutral => {
             admission.settle(clock::now(), Outcome::Neutral);
-            // The client's own mistake is the same everywhere; what the official clients would repeat
-            // by themselves is told otherwise.
-            let is_repeated = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status);
-            let status = if is_repeated { StatusCode::BAD_GATEWAY } else { status };
-            Failure { may_failover: false, ..Failure::new(ApiError::upstream_error(status)) }
+            // Both official clients would ask again after these two.
+            let is_retried = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status);
+            let told = if is_retried { StatusCode::BAD_GATEWAY } else { status };
+            Failure::new(FailureKind::Neutral, ApiError::upstream_error(told))
         }
         StatusClass::Fault => {
-            malformed(admission, Cause::Status(code)).kind(FailureKind::Status(code))
+            let failure = malformed(admission, Cause::Status(code));
+            Failure { kind: FailureKind::Status(code), ..failure }
         }
     }
 }

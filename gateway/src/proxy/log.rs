@@ -37,6 +37,8 @@ pub(super) struct Line {
     pub(super) attempts: u32,
     /// Whether the endpoint was asked for the second time in a row; then its fault counts for nothing.
     is_repeat: bool,
+    /// The pool that has answered instead of `model`.
+    pub(super) fallback: Option<String>,
     /// Why the request was refused; empty: it was not.
     pub(super) blocked_reason: &'static str,
     /// Time to the first content.
@@ -63,6 +65,7 @@ impl Line {
             upstream_status: 0,
             attempts: 0,
             is_repeat: false,
+            fallback: None,
             blocked_reason: "",
             first_token: None,
             usage: Usage::default(),
@@ -131,6 +134,7 @@ impl Line {
             first_token_ms = self.first_token.map(millis),
             attempts = self.attempts,
             repeat = self.is_repeat,
+            fallback = self.fallback,
             input_tokens = self.usage.input,
             output_tokens = self.usage.output,
             blocked_reason = self.blocked_reason,

@@ -104,6 +104,12 @@ impl Plan {
         self
     }
 
+    /// One model more, in flow style and without braces; behind it the first gets no more endpoints.
+    pub(crate) fn model(mut self, model: &str) -> Self {
+        self.endpoints.push_str(&format!("  - {{ {model} }}\n"));
+        self
+    }
+
     /// Starts the gateway.
     pub(crate) async fn start(self) -> House {
         self.start_as(|_| ()).await
