@@ -20,9 +20,11 @@ use crate::fleet::{Fleet, Happening, Sink};
 use crate::health;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
+use crate::keys::Keys;
 use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
+use crate::proxy::admission::Vocabulary;
 use crate::roll::Roll;
 use crate::server::Server;
 use crate::snapshot;
@@ -205,6 +207,8 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
     Arc::new(Gate {
         fleet: Arc::clone(fleet),
         meters,
+        keys: Keys::new(&config.api_keys, &config.pools),
+        vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
         desk: Desk::new(config),
         fail_closed: config.fail_closed.clone(),
         retry: config.retry.clone(),

@@ -31,13 +31,16 @@ pub struct ApiError {
     pub retry_after: Option<Duration>,
     /// Whether a client's own retries could help; `Some(false)` is sent as `x-should-retry: false`.
     pub should_retry: Option<bool>,
+    /// A header that HTTP asks for with this status.
+    pub header: Option<(&'static str, &'static str)>,
 }
 
 impl ApiError {
     /// An error with a status, a code and a sentence.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status, code, message, param: None, retry_after: None, should_retry: None }
+        let (param, retry_after, should_retry, header) = (None, None, None, None);
+        Self { status, code, message, param, retry_after, should_retry, header }
     }
 
     /// Names the part of the request at fault.
@@ -67,10 +70,29 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "path_not_allowed", message)
     }
 
-    /// 405: the path exists, the method does not.
-    pub fn method_not_allowed() -> Self {
+    /// 405: the path exists, the method does not; `allowed` is the one that does.
+    pub fn method_not_allowed(allowed: &'static str) -> Self {
         let message = "This method is not allowed on this path.";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+        Self { header: Some(("allow", allowed)), ..error }
+    }
+
+    /// 401: no key was shown where one must be, or not a known one. Which of them is not said.
+    pub fn invalid_api_key() -> Self {
+        let message = "Show a valid key, once, as 'Authorization: Bearer …' or 'x-api-key: …'.";
+        let error = Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message);
+        Self { header: Some(("www-authenticate", "Bearer")), ..error }
+    }
+
+    /// 403: the caller's key is not for this model.
+    pub fn model_not_allowed() -> Self {
+        let message = "This key may not ask for the model.";
+        Self::new(StatusCode::FORBIDDEN, "model_not_allowed", message).param("model")
+    }
+
+    /// 415: the body is of a type that is not read on this path.
+    pub fn unsupported_media_type(message: &str) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
     }
 
     /// 403: the header that every caller must send is missing.
@@ -180,6 +202,9 @@ impl ApiError {
     /// The headers that belong to it, beside the content type.
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = Vec::new();
+        if let Some((name, value)) = self.header {
+            headers.push((name, value.to_owned()));
+        }
         if let Some(period) = self.retry_after {
             // Rounded up: whoever comes back as told must not be too early.
             let millis = period.as_nanos().div_ceil(1_000_000);

@@ -30,6 +30,8 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long to wait for what.
     pub timeouts: Timeouts,
+    /// Whether streams are asked to report their usage where the client did not say.
+    pub include_usage: bool,
     /// The endpoints, at least one.
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What is counted per pool.
@@ -114,6 +116,7 @@ impl Fleet {
                 aliases: pool.aliases.clone(),
                 on_all_open: pool.on_all_open,
                 timeouts: pool.timeouts.clone(),
+                include_usage: pool.include_usage,
                 endpoints,
                 meters: meters.pool(&pool.name),
                 small_tokens_max: pool

@@ -27,6 +27,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
+use self::admission::{Admitted, Refusal, Vocabulary};
 use self::early::{Course, Early};
 use self::log::Line;
 pub(crate) use self::relay::End;
@@ -34,8 +35,8 @@ use self::relay::{Interrupted, Relay};
 use self::route::{Dialect, Route};
 use crate::clock;
 use crate::config::{FailClosed, Retry};
-use crate::error::ApiError;
 use crate::fleet::Fleet;
+use crate::keys::Keys;
 use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
@@ -55,10 +56,14 @@ pub struct Gate {
     pub fleet: Arc<Fleet>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// Who may ask.
+    pub keys: Keys,
     /// How much may be asked.
     pub desk: Desk,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
+    /// By what prompts are counted where an estimate cannot decide.
+    pub vocabulary: Option<Vocabulary>,
     /// How often it is tried.
     pub retry: Retry,
     /// Longest body, in bytes.
@@ -100,33 +105,15 @@ impl Gate {
         // Who is refused at the door hears it in the dialect of the path, too.
         let dialect = Route::of(head.uri.path()).map_or(Dialect::Opaque, Route::dialect);
         let mut line = Line::new(&id, &head.headers, dialect);
-        let admitted =
-            admission::admit(&self.fail_closed, &head.method, head.uri.path(), &head.headers);
-        let route = match admitted {
-            Ok(route) => route,
-            Err(error) => return Ok(self.refuse(error, &id, line, None)),
-        };
-        if route == Route::Models {
-            line.close(200);
-            return Ok(self.stamp(self.models(), &id));
-        }
-        let read =
-            admission::read_body(body, &head.headers, self.max_body_bytes, self.body_idle).await;
-        let body = match read {
-            Ok(body) => body,
-            Err(error) => {
-                let error = error.unwrap_or_else(|| ApiError::invalid_request("No body."));
-                return Ok(self.refuse(error, &id, line, None));
+        let (call, pool) = match admission::admit(self, &head, body, &mut line).await {
+            Ok(Admitted::Call(call, pool)) => (call, pool),
+            Ok(Admitted::Told(response)) => {
+                line.close(200);
+                return Ok(self.stamp(response, &id));
             }
-        };
-        let found = admission::understand(&self.fail_closed, route, head.uri.path(), body)
-            .and_then(|call| {
-                let pool = self.fleet.pool(&call.model).ok_or_else(ApiError::model_not_found)?;
-                Ok((call, Arc::clone(pool)))
-            });
-        let (call, pool) = match found {
-            Ok(found) => found,
-            Err(error) => return Ok(self.refuse(error, &id, line, None)),
+            Err(Refusal::Because(error)) => return Ok(self.refuse(error, &id, line, None)),
+            // Nobody reads the answer; the line says by itself who left.
+            Err(Refusal::Gone) => return Ok(self.stamp(Response::new(Body::Full(None)), &id)),
         };
         line.model.clone_from(&pool.name);
         let place = match self.place(&call, &pool) {

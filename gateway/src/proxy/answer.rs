@@ -15,6 +15,7 @@ use super::{Body, Gate, limit};
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Pool;
+use crate::keys::Caller;
 use crate::limits::Place;
 
 impl Gate {
@@ -129,25 +130,25 @@ impl Gate {
         self.stamp(response, id)
     }
 
-    /// The configured models, in OpenAI's form.
-    pub(super) fn models(&self) -> Response<Body> {
-        let names = self
-            .fleet
-            .pools()
-            .iter()
-            .flat_map(|pool| std::iter::once(&pool.name).chain(&pool.aliases));
-        let data: Vec<_> = names
-            .map(|name| {
-                serde_json::json!({
-                    "id": name, "object": "model", "created": 0, "owned_by": "quorumgate",
-                })
-            })
-            .collect();
-        let body = serde_json::json!({ "object": "list", "data": data }).to_string();
-        let mut response = Response::new(Body::Full(Some(Bytes::from(body))));
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
-        response
+    /// The configured models that the caller may ask, in OpenAI's form.
+    pub(super) fn models(&self, caller: Option<&Caller>) -> Response<Body> {
+        let pools = self.fleet.pools().iter().filter(|pool| may_ask(caller, pool));
+        let names = pools.flat_map(|pool| std::iter::once(&pool.name).chain(&pool.aliases));
+        let data: Vec<_> = names.map(|name| described(name)).collect();
+        json(&serde_json::json!({ "object": "list", "data": data }))
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// `model_not_found`, also for one that the caller may not ask.
+    pub(super) fn model(
+        &self,
+        name: &str,
+        caller: Option<&Caller>,
+    ) -> Result<Response<Body>, ApiError> {
+        let pool = self.fleet.pool(name).filter(|pool| may_ask(caller, pool));
+        pool.map(|_| json(&described(name))).ok_or_else(ApiError::model_not_found)
     }
 
     /// Adds what every answer carries.
@@ -157,4 +158,20 @@ impl Gate {
         headers.insert(HeaderName::from_static("x-quorumgate-node"), self.node.clone());
         response
     }
+}
+
+fn may_ask(caller: Option<&Caller>, pool: &Pool) -> bool {
+    caller.is_none_or(|caller| caller.may_ask(&pool.name))
+}
+
+/// A model in OpenAI's form.
+fn described(name: &str) -> serde_json::Value {
+    serde_json::json!({ "id": name, "object": "model", "created": 0, "owned_by": "quorumgate" })
+}
+
+fn json(value: &serde_json::Value) -> Response<Body> {
+    let mut response = Response::new(Body::Full(Some(Bytes::from(value.to_string()))));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }

@@ -12,7 +12,7 @@ use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
@@ -135,12 +135,14 @@ pub(super) async fn run(
         deadline,
     };
     // The client may have asked by an alias, which is nobody's name but ours.
-    let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
-    let Some(request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
+    let name = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
+    let body = call.body_for(name, pool.include_usage);
+    let Some(mut request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
         return Err(Failure::new(ApiError::upstream_unavailable()));
     };
+    request.headers_mut().insert(header::CONTENT_TYPE, call.content_type.clone());
     let first_byte = started + pool.timeouts.first_byte;
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
     // A stream whose head is not there when its first token is due has no first token either.
@@ -177,7 +179,8 @@ fn is_bytes(route: Route, headers: &HeaderMap) -> bool {
         | Route::Responses
         | Route::Messages
         | Route::Rerank
-        | Route::Models => false,
+        | Route::Models
+        | Route::Model => false,
     };
     let kind = headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or("application/json").trim();

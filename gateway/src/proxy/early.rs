@@ -41,7 +41,7 @@ pub(super) struct Course {
     pub(super) gate: Arc<Gate>,
     pub(super) upstream: Upstream,
     pub(super) pool: Arc<Pool>,
-    pub(super) call: Call,
+    pub(super) call: Box<Call>,
     pub(super) id: HeaderValue,
     pub(super) headers: HeaderMap,
     pub(super) started: Instant,

@@ -33,17 +33,19 @@ impl Gate {
     /// many tokens as its prompt has, by estimate, and its answer may have.
     pub(super) fn place(&self, call: &Call, pool: &Pool) -> Result<Place, Refused> {
         let caller = call.caller.as_ref().map(|caller| caller.name.as_str());
-        self.desk.admit(clock::now(), caller, &pool.name, call.prompt_tokens)
+        let tokens = call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0));
+        self.desk.admit(clock::now(), caller, &pool.name, tokens)
     }
 }
 
 /// What a request is told that is not admitted.
 pub(super) fn error(refused: &Refused) -> ApiError {
     let limit = refused.full.limit;
+    let several = if limit == 1 { "" } else { "s" };
     let what = match refused.full.what {
-        What::Requests => "requests a minute",
-        What::Tokens => "tokens a minute",
-        What::Concurrency => "requests at a time",
+        What::Requests => format!("request{several} a minute"),
+        What::Tokens => format!("token{several} a minute"),
+        What::Concurrency => format!("request{several} at a time"),
     };
     let whose = match refused.whose {
         Whose::Caller => "this caller",

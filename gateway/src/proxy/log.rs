@@ -1,5 +1,6 @@
 //! One line a request: who asked for what, where it went, how it ended; never a prompt or a key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderValue};
@@ -9,6 +10,7 @@ use super::relay::End;
 use super::route::Dialect;
 use super::usage::Usage;
 use crate::clock;
+use crate::keys::Caller;
 
 /// Longest value of a caller's header in the log.
 const TEXT_BYTES_MAX: usize = 128;
@@ -20,6 +22,8 @@ const CLIENT_LEFT: u16 = 499;
 pub(super) struct Line {
     request_id: HeaderValue,
     agent_id: Option<HeaderValue>,
+    /// Who asks, if callers show keys.
+    pub(super) caller: Option<Arc<Caller>>,
     started: Instant,
     /// The pool's name; empty until the model is known.
     pub(super) model: String,
@@ -50,6 +54,7 @@ impl Line {
         Self {
             request_id: request_id.clone(),
             agent_id: headers.get("x-agent-id").cloned(),
+            caller: None,
             started: clock::instant(),
             model: String::new(),
             endpoint: String::new(),
@@ -117,6 +122,7 @@ impl Line {
             target: "access",
             request_id = shown(Some(&self.request_id)),
             agent_id = shown(self.agent_id.as_ref()),
+            caller = self.caller.as_ref().map(|caller| caller.name.as_str()),
             model = %self.model,
             endpoint = %self.endpoint,
             upstream_status = self.upstream_status,
