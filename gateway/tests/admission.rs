@@ -1,6 +1,12 @@
 //! Who and what is let in: routes, methods, keys and the order of refusals, over real sockets.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
 
 #[path = "local/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
@@ -41,6 +47,9 @@ const POSTS: [&str; 13] = [
 const ANSWER: &str = r#"{"choices":[{"message":{"content":"yes"}}],"output":[],"data":[],
     "status":"completed","type":"message","content":[{"type":"text","text":"yes"}]}"#;
 
+/// Headers of a request.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 /// Two keys with their first twenty signs in common.
 const ALL: &str = "sk-0123456789abcdefghij-all";
 const FEW: &str = "sk-0123456789abcdefghij-few";
@@ -77,8 +86,8 @@ async fn rejects(house: &House, reason: &str) -> u32 {
 
 fn ids(reply: &Reply) -> Vec<String> {
     let reply = reply.json();
-    let models = reply.get("data").unwrap().as_array().unwrap().clone();
-    models.iter().map(|model| model.get("id").unwrap().as_str().unwrap().to_owned()).collect()
+    let models = reply["data"].as_array().unwrap();
+    models.iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
@@ -251,7 +260,7 @@ async fn a_key_opens_the_models_it_is_for_and_shows_no_others() {
         let reply = by(key, Ask::get(&format!("/v1/models/{id}"))).await;
         assert_eq!(reply.status, status, "{id}");
         match status {
-            200 => assert_eq!(reply.json().get("id").unwrap(), id),
+            200 => assert_eq!(reply.json()["id"], id),
             _ => assert_eq!(reply.code(), "model_not_found"),
         }
     }
@@ -281,7 +290,7 @@ async fn the_first_refusal_wins_in_the_order_that_is_promised() {
     let many = body("nothing", "[1,2,3]", "99", &long);
     let (path, key) = ("/v1/chat/completions", ("x-api-key", FEW));
     let (agent, text) = (("x-agent-id", "me"), ("content-type", "text/plain"));
-    let steps: [(&str, &[(&str, &str)], String, &str); 11] = [
+    let steps: [(&str, Headers<'_>, String, &str); 11] = [
         ("/v1/embeddings", &[text], "{".to_owned(), "path_not_allowed"),
         (path, &[text], "{".to_owned(), "invalid_api_key"),
         (path, &[text, key], "{".to_owned(), "missing_required_header"),
@@ -371,9 +380,7 @@ models:
     let ask = process::call(gateway.clients, hyper::Method::POST, process::CHAT, &headers, &body);
     assert_eq!(ask.await.unwrap().0.as_u16(), 200);
     process::until("all is logged", async || lines(200).len() == 1).await;
-    let caller = |line: &Value| {
-        line.get("caller").and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
-    };
+    let caller = |line: &Value| line["caller"].as_str().unwrap_or_default().to_owned();
     let said = |status| lines(status).iter().map(caller).collect::<Vec<_>>();
     assert_eq!(
         (said(499).len(), said(403), said(200)),
