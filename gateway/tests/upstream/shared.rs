@@ -198,13 +198,13 @@ async fn http2_is_spoken_over_tls_where_the_other_side_chooses_it() {
 }
 
 #[tokio::test]
-async fn a_second_connection_is_made_when_the_first_is_full() {
+async fn a_further_connection_is_made_when_all_are_full() {
     let server = Server::start(5, None, |_| Deed::AnswerLater).await;
     let kit = Arc::new(server.kit());
-    let all = crowd(&kit, 10).await;
-    until("all are there", || server.count() == 10).await;
-    assert_eq!(server.connections(), 2);
-    server.books.steps.add_permits(10);
+    let all = crowd(&kit, 40).await;
+    until("all are there", || server.count() == 40).await;
+    assert_eq!(server.connections(), 8);
+    server.books.steps.add_permits(40);
     let answers = all.join_all().await;
     assert!(answers.iter().all(|answer| *answer == Ok(200)), "{answers:?}");
 }
