@@ -25,6 +25,8 @@ pub(super) struct Question<'a> {
     #[serde(borrow)]
     response_format: Option<&'a RawValue>,
     #[serde(borrow)]
+    pub(super) encoding_format: Option<&'a RawValue>,
+    #[serde(borrow)]
     stream_format: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) input: Option<&'a RawValue>,

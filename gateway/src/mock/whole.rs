@@ -23,10 +23,16 @@ const CATEGORIES: [&str; 13] = [
     "violence/graphic",
 ];
 
-/// Returns the answer to an embeddings request: one small vector for each input.
+/// The numbers 0.25, -0.5 and 1 as little-endian floats of 32 bits, in base64.
+const VECTOR: &str = "AACAPgAAAL8AAIA/";
+
+/// Returns the answer to an embeddings request: one small vector for each input, as numbers or as
+/// the official clients ask for it.
 pub(super) fn embeddings(question: &Question<'_>, model: &str, body_bytes: usize) -> Value {
+    let is_base64 = question.encoding_format.is_some_and(|format| format.get() == "\"base64\"");
+    let vector = if is_base64 { json!(VECTOR) } else { json!([0.25, -0.5, 1.0]) };
     let data: Vec<Value> = (0..inputs(question))
-        .map(|index| json!({"object": "embedding", "index": index, "embedding": [0.25, -0.5, 1.0]}))
+        .map(|index| json!({"object": "embedding", "index": index, "embedding": vector}))
         .collect();
     let tokens = prompt_tokens(body_bytes);
     json!({"object": "list", "data": data, "model": model,

@@ -99,6 +99,9 @@ async fn embeddings_are_one_vector_for_each_input() {
         assert_eq!(answer["data"].as_array().unwrap().len(), count, "{input}");
         assert_eq!((&answer["object"], &answer["model"]), (&"list".into(), &"m".into()));
     }
+    let body = r#"{"model":"m","input":"a","encoding_format":"base64"}"#;
+    let answer = ask(address, &post("/v1/embeddings", body)).await.json();
+    assert_eq!(answer["data"][0]["embedding"], "AACAPgAAAL8AAIA/");
 }
 
 #[tokio::test]
