@@ -16,7 +16,7 @@ place = json.loads(sys.argv[1])
 # With further arguments only the claims that contain one of them are checked.
 wanted = sys.argv[2:]
 
-OPENAI, ANTHROPIC, LOCKED = (place[name] for name in ("openai", "anthropic", "locked"))
+OPENAI, ANTHROPIC = place["openai"], place["anthropic"]
 AGENT = {"x-agent-id": "row"}
 # A wait for what has to come; nothing here takes as long.
 PATIENCE = 30.0
