@@ -75,12 +75,18 @@ pub(crate) struct Plan {
     top: String,
     pool: String,
     endpoints: String,
+    others: String,
 }
 
 impl Plan {
     /// A gateway with these endpoints.
     pub(crate) fn of(endpoints: &[(&str, SocketAddr)]) -> Self {
-        let plan = Self { top: String::new(), pool: String::new(), endpoints: String::new() };
+        let plan = Self {
+            top: String::new(),
+            pool: String::new(),
+            endpoints: String::new(),
+            others: String::new(),
+        };
         endpoints.iter().fold(plan, |plan, (name, address)| plan.endpoint(name, *address, ""))
     }
 
@@ -104,16 +110,22 @@ impl Plan {
         self
     }
 
+    /// Further models, as entries of `models`.
+    pub(crate) fn also(mut self, models: &str) -> Self {
+        self.others.push_str(models);
+        self
+    }
+
     /// Starts the gateway.
     pub(crate) async fn start(self) -> House {
-        let Self { top, pool, endpoints } = self;
+        let Self { top, pool, endpoints, others } = self;
         let text = format!(
             "server: {{ listen: 127.0.0.1:0, workers: 1, max_body: 4MiB, timeouts: {{ body_idle: 1s }} }}
 admin: {{ listen: 127.0.0.1:0 }}
 {top}models:
   - name: demo
 {pool}    endpoints:
-{endpoints}"
+{endpoints}{others}"
         );
         let config = config::parse(&text, "test.yaml", &|_| None).unwrap();
         House { app: App::start(&config).await.unwrap(), asked: AtomicU32::new(0) }
@@ -141,6 +153,11 @@ impl House {
     /// An endpoint of the model.
     pub(crate) fn endpoint(&self, name: &str) -> Arc<Endpoint> {
         Arc::clone(self.app.fleet.endpoint(&self.key(name)).unwrap().1)
+    }
+
+    /// Requests in flight at the endpoint of this key, of any model.
+    pub(crate) fn in_flight(&self, key: &str) -> u32 {
+        self.app.fleet.endpoint(&EndpointKey::new(key)).unwrap().1.in_flight()
     }
 
     /// The breaker of an endpoint.
