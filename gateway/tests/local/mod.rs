@@ -155,6 +155,11 @@ impl House {
         Arc::clone(self.app.fleet.endpoint(&self.key(name)).unwrap().1)
     }
 
+    /// Requests in flight at the endpoint of this key, of any model.
+    pub(crate) fn in_flight(&self, key: &str) -> u32 {
+        self.app.fleet.endpoint(&EndpointKey::new(key)).unwrap().1.in_flight()
+    }
+
     /// The breaker of an endpoint.
     pub(crate) fn view(&self, name: &str) -> View {
         self.endpoint(name).view(clock::now())
