@@ -23,8 +23,8 @@ use crate::keep::Keeper;
 use crate::keys::Keys;
 use crate::limits::Desk;
 use crate::metrics::Meters;
-use crate::proxy::Gate;
 use crate::proxy::admission::Vocabulary;
+use crate::proxy::{Gate, Quarantine};
 use crate::roll::Roll;
 use crate::server::Server;
 use crate::snapshot;
@@ -226,6 +226,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
         desk: Desk::new(config),
         fail_closed: config.fail_closed.clone(),
+        quarantine: Quarantine::default(),
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,
         body_idle: config.server.body_idle,

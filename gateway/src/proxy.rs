@@ -11,6 +11,7 @@ mod dispatch;
 mod early;
 mod limit;
 mod log;
+mod quarantine;
 mod relay;
 pub mod route;
 pub(crate) mod sse;
@@ -30,6 +31,7 @@ use hyper::{Request, Response};
 use self::admission::{Admitted, Refusal, Vocabulary};
 use self::early::{Course, Early};
 use self::log::Line;
+pub use self::quarantine::Quarantine;
 pub(crate) use self::relay::End;
 use self::relay::{Interrupted, Relay};
 use self::route::{Dialect, Route};
@@ -68,6 +70,8 @@ pub struct Gate {
     pub vocabulary: Option<Vocabulary>,
     /// How often it is tried.
     pub retry: Retry,
+    /// What more than one endpoint has died of.
+    pub quarantine: Quarantine,
     /// Longest body, in bytes.
     pub max_body_bytes: usize,
     /// Longest pause within a body.

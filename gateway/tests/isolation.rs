@@ -88,7 +88,9 @@ async fn f31_an_endpoint_that_hangs_for_ever_does_not_slow_the_others() {
         local::until("they have left", || house.in_flight("sick/hung") == 0).await;
     }
     eprintln!("p99 calm {calm:?}, beside one that hangs {troubled:?}");
-    let (calm, troubled) = (median(calm), median(troubled));
+    // What the machine does beside only ever adds, and what the one that hangs cost would be in each.
+    let least = |times: Vec<Duration>| times.into_iter().min().unwrap();
+    let (calm, troubled) = (least(calm), least(troubled));
     assert!(troubled < calm + calm / 10, "{calm:?} becomes {troubled:?}");
 }
 

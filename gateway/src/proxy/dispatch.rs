@@ -4,7 +4,8 @@
 //! failed last once more, if its failure was of a kind that passes; then, where every endpoint of the
 //! pool that was asked for is presumed dead, one of those nonetheless.
 //!
-//! Invariants: one deadline and one number of attempts for all pools; no endpoint is asked twice while
+//! Invariants: one deadline and one number of attempts for all pools; of one request at most two
+//! endpoints die (see `quarantine`); no endpoint is asked twice while
 //! another is left, and none a third time; the breaker is asked again before each attempt; each attempt
 //! but the first is charged to the budget of the pool that was asked for.
 
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use super::admission::Call;
 use super::attempt::{self, Answer, Failure, FailureKind};
 use super::log::Line;
+use super::quarantine::DEATHS_MAX;
 use super::{Gate, named};
 use crate::clock;
 use crate::config::{FailoverOn, RetryOn};
@@ -55,6 +57,8 @@ struct Course {
     again: Option<(usize, Arc<Endpoint>)>,
     /// No endpoint is asked a third time.
     has_repeated: bool,
+    /// How many endpoints have died of it, as far as one can tell.
+    deaths: u32,
     /// Whether the last failure lets another endpoint be asked.
     may_go_on: bool,
     /// When the first endpoint returns of those that could not be asked, and what keeps it.
@@ -86,7 +90,9 @@ impl Gate {
             header: &header,
         };
         pool.budget.request(clock::now(), is_repetition(caller.1));
-        let mut most = self.retry.max_attempts;
+        // One that is held for deadly is asked about once.
+        let is_deadly = self.quarantine.holds(clock::now(), &call.body);
+        let mut most = if is_deadly { 1 } else { self.retry.max_attempts };
         let mut reason = "";
         while line.attempts < most {
             let Some((place, chosen)) = course.next(asker).await else { break };
@@ -108,6 +114,7 @@ impl Gate {
             let run = attempt::run(upstream, &serving, call, caller, deadline, admission);
             match run.await {
                 Ok(answer) => {
+                    self.quarantine.forgive(&call.body);
                     let fallback = (place > 0).then_some(serving);
                     let pool = Arc::clone(pool);
                     return Ok(Served { answer, pool, fallback, endpoint, is_degraded });
@@ -119,6 +126,10 @@ impl Gate {
                     let may_repeat = !course.has_repeated && self.retry.on.lets(failure.kind);
                     course.again = may_repeat.then_some((place, endpoint));
                     course.fail(failure);
+                    if course.deaths >= DEATHS_MAX {
+                        self.quarantine.hold(clock::now(), &call.body);
+                        break;
+                    }
                     if clock::instant() >= deadline {
                         break;
                     }
@@ -152,6 +163,7 @@ impl Course {
             tried: Tried::default(),
             again: None,
             has_repeated: false,
+            deaths: 0,
             may_go_on: true,
             soonest: None,
             last: None,
@@ -204,6 +216,10 @@ impl Course {
 
     /// Notes a failure. Of several endpoints at their limits the nearest return is told.
     fn fail(&mut self, failure: Failure) {
+        // The one that is asked once more has died once.
+        if !self.has_repeated && failure.kind.is_death() {
+            self.deaths += 1;
+        }
         let mut error = failure.error;
         let before = self.last.take().filter(is_limit).and_then(|error| error.retry_after);
         if is_limit(&error) {
@@ -240,6 +256,20 @@ fn is_repetition(headers: &HeaderMap) -> bool {
 }
 
 impl FailureKind {
+    /// Whether the endpoint may have died of the request: it broke off, or failed from within.
+    fn is_death(self) -> bool {
+        match self {
+            Self::Cut | Self::Status(500) => true,
+            Self::Refused
+            | Self::Timeout
+            | Self::Malformed
+            | Self::Auth
+            | Self::Limited(_)
+            | Self::Status(_)
+            | Self::Neutral => false,
+        }
+    }
+
     /// Its name among the reasons of further attempts; a closed list.
     fn reason(self) -> &'static str {
         match self {
