@@ -36,6 +36,8 @@ pub struct Pool {
     pub on_all_open: OnAllOpen,
     /// How long to wait for what.
     pub timeouts: Timeouts,
+    /// Whether streams are asked to report their usage where the client did not say.
+    pub include_usage: bool,
     /// The endpoints, at least one.
     pub endpoints: Vec<Arc<Endpoint>>,
     /// The pools that are asked in this order when nothing is left in this one.
@@ -72,6 +74,7 @@ impl Pool {
             aliases: config.aliases.clone(),
             on_all_open: config.on_all_open,
             timeouts: config.timeouts.clone(),
+            include_usage: config.include_usage,
             fallback: config.fallback.clone(),
             budget: Budget::default(),
             meters: meters.pool(&config.name),

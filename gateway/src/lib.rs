@@ -17,6 +17,7 @@ mod fnv;
 pub mod health;
 pub mod history;
 pub mod keep;
+pub mod keys;
 pub mod limits;
 pub mod metrics;
 pub mod mock;

@@ -15,6 +15,7 @@
 //! were cancelled; nor more tokens, by their estimates; never more requests at a time; a refusal
 //! changes nothing; a slot is freed exactly once.
 
+mod desk;
 mod window;
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use self::desk::{Desk, Place, Refused, Whose};
 use self::window::{Load, Window};
 use crate::config::Limits;
 
@@ -85,6 +87,28 @@ pub struct Left {
     pub requests: Option<Figure>,
     /// Of tokens; `None`: not limited.
     pub tokens: Option<Figure>,
+}
+
+impl Full {
+    /// Whether it lasts longer than `other`.
+    fn outlasts(&self, other: &Self) -> bool {
+        let lasts = |full: &Self| full.returns_in.unwrap_or(Duration::MAX);
+        lasts(self) > lasts(other)
+    }
+}
+
+impl Left {
+    /// Of each figure the one with less remaining; of equals the one that is longer under way.
+    fn tightest(self, other: Self) -> Self {
+        let tighter = |one: Option<Figure>, other: Option<Figure>| {
+            let both = one.into_iter().chain(other);
+            both.min_by_key(|figure| (figure.remaining, std::cmp::Reverse(figure.reset)))
+        };
+        Self {
+            requests: tighter(self.requests, other.requests),
+            tokens: tighter(self.tokens, other.tokens),
+        }
+    }
 }
 
 impl Allowance {

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::config;
 use crate::proxy::Gate;
-use crate::upstream::Upstream;
+use crate::upstream::{Roads, Upstream};
 
 /// Connections waiting to be accepted, for each worker.
 const BACKLOG: i32 = 1_024;
@@ -58,7 +58,11 @@ impl Server {
     ///
     /// # Errors
     /// The address cannot be bound, or a thread or its runtime cannot be made.
-    pub fn start(config: &config::Server, connect: Duration, gate: &Arc<Gate>) -> io::Result<Self> {
+    pub fn start(
+        config: &config::Server,
+        roads: &Arc<Roads>,
+        gate: &Arc<Gate>,
+    ) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if config.workers == 0 { cores() } else { config.workers };
         let (stop, told) = watch::channel(Stop::Serving);
@@ -75,7 +79,7 @@ impl Server {
                 gate: Arc::clone(gate),
                 header_timeout: config.header_timeout,
                 keep_alive: config.keep_alive,
-                connect,
+                roads: Arc::clone(roads),
             };
             let told = told.clone();
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
@@ -102,7 +106,7 @@ struct Worker {
     gate: Arc<Gate>,
     header_timeout: Duration,
     keep_alive: Duration,
-    connect: Duration,
+    roads: Arc<Roads>,
 }
 
 impl Worker {
@@ -115,7 +119,7 @@ impl Worker {
             }
         };
         let worker = Arc::new(self);
-        let upstream = Upstream::new(worker.connect);
+        let upstream = Upstream::new(&worker.roads);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
         loop {

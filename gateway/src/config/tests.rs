@@ -5,9 +5,11 @@
 
 use super::*;
 
+mod callers;
 mod circuit;
 mod levels;
 mod plane;
+mod reach;
 mod refused;
 mod useless;
 
@@ -15,11 +17,8 @@ mod useless;
 const EXAMPLE: &str = r#"
 server:
   listen: 0.0.0.0:8080
-  tls: { cert: /etc/quorumgate/tls.crt, key: /etc/quorumgate/tls.key }
-  cors: { origins: ["https://app.example"], max_age: 10m }
   max_body: 10MiB
-  timeouts: { headers: 10s, body_idle: 10s, keep_alive: 60s, write_stall: 30s }
-  heartbeat: 10s
+  timeouts: { headers: 10s, body_idle: 10s, keep_alive: 60s }
 admin:
   listen: 127.0.0.1:9090            # without a token only here: ${NOT_A_VARIABLE}
   token: ${QUORUMGATE_TOKEN}
@@ -39,14 +38,6 @@ fail_closed:
   allowed_paths: [/v1/chat/completions]
   max_messages: 100
   max_input_tokens: 16000
-  tokenizer: o200k_base
-  max_n: 4
-api_keys:
-  - name: team-a
-    sha256: "${DIGEST_A}"
-    models: [llama-70b, gpt-4o]
-    limits: { rpm: 600, tpm: 200000, concurrency: 64 }
-  - { name: team-b, sha256: FB8E20FC2E4C3F248C60C39BD652F3C1347298BB977B8B4D5903B85055620603 }
 circuit_breaker:
   mode: enforce
   failure_threshold: 4
@@ -60,8 +51,7 @@ circuit_breaker:
   half_open: { max_requests: 1, max_prompt_tokens: 256, successes: 5, share: 0.05 }
   probe: { enabled: true, first_token: 10s, max_tokens: 16 }
 timeouts: { connect: 5s, first_byte: 30s, idle: 60s, total: 600s }
-retry: { max_attempts: 3, budget: 0.1, budget_floor: 5, on: [refused, 503] }
-failover: { on: [refused, cut, timeout, malformed, auth, 429, 500, 503] }
+retry: { max_attempts: 3 }
 models:
   - name: llama-70b
     aliases: [gpt-4o]
@@ -77,27 +67,8 @@ models:
         health_path: /health
         health_interval: 5s
         health_timeout: 2s
-    fallback: [gpt-4o-mini]
     on_all_open: pass_through
-    limits: { rpm: 6000 }
-    include_usage: true
     circuit_breaker: { slow: { total: 120s } }
-  - name: azure-gpt-4o
-    aliases: [gpt-4o-mini]
-    policy: ewma
-    endpoints:
-      - name: eu
-        address: "https://eu.openai.azure.com"
-        kind: azure
-        api_version: "2024-10-21"
-        quota_group: azure-eu
-        api_key: ${AZURE_KEY:-none}
-      - name: own
-        address: "https://10.0.0.13:8443/openai"
-        tls: { ca: own.crt, cert: gw.crt, key: gw.key, server_name: gpu.internal }
-        protocol: http2
-        priority: 1
-        limits: { tpm: 100000, concurrency: 8 }
 log: { format: json, level: "info,quorumgate=debug" }
 "#;
 
@@ -256,8 +227,7 @@ fn the_effective_configuration_reads_back_equal() {
     assert_eq!(again.admin.token.as_ref().unwrap().expose(), MASK);
     let mask = Some(Secret::new(MASK));
     config.admin.token = mask.clone();
-    config.pools[0].endpoints[1].api_key = mask.clone();
-    config.pools[1].endpoints[0].api_key = mask;
+    config.pools[0].endpoints[1].api_key = mask;
     assert_eq!(again, config);
     assert_eq!(again.effective_yaml(), shown);
     assert_eq!(again.hash(), config.hash());
@@ -375,27 +345,31 @@ fn a_file_is_read_from_disk() {
 
 #[test]
 fn a_file_cut_anywhere_is_accepted_or_refused_in_one_line() {
-    let mut accepted = 0;
-    for end in (0..EXAMPLE.len()).filter(|end| EXAMPLE.is_char_boundary(*end)) {
-        match parse(&EXAMPLE[..end], "gw.yaml", &environment) {
-            Ok(_) => accepted += 1,
-            Err(error) => assert_one_line(&error.to_string()),
+    for example in [EXAMPLE, plane::EXAMPLE] {
+        let mut accepted = 0;
+        for end in (0..example.len()).filter(|end| example.is_char_boundary(*end)) {
+            match parse(&example[..end], "gw.yaml", &environment) {
+                Ok(_) => accepted += 1,
+                Err(error) => assert_one_line(&error.to_string()),
+            }
         }
+        assert!(accepted > 10, "{accepted}");
     }
-    assert!(accepted > 10, "{accepted}");
 }
 
 #[test]
 fn a_file_with_one_wrong_character_is_accepted_or_refused_in_one_line() {
     const WRONG: [&str; 13] =
         ["", ":", "\n", "\t", "{", "]", "\"", "${", "*", "&", "- ", "\u{0}", "é"];
-    // Each place gets one of them in turn, which is enough for each to meet every kind of place.
-    let places = EXAMPLE.char_indices().zip(WRONG.iter().cycle());
-    for ((at, right), wrong) in places {
-        let after = &EXAMPLE[at + right.len_utf8()..];
-        let text = format!("{}{wrong}{after}", &EXAMPLE[..at]);
-        if let Err(error) = parse(&text, "gw.yaml", &environment) {
-            assert_one_line(&error.to_string());
+    for example in [EXAMPLE, plane::EXAMPLE] {
+        // Each place gets one of them in turn, which is enough for each to meet every kind of place.
+        let places = example.char_indices().zip(WRONG.iter().cycle());
+        for ((at, right), wrong) in places {
+            let after = &example[at + right.len_utf8()..];
+            let text = format!("{}{wrong}{after}", &example[..at]);
+            if let Err(error) = parse(&text, "gw.yaml", &environment) {
+                assert_one_line(&error.to_string());
+            }
         }
     }
 }

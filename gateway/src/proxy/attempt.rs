@@ -11,25 +11,28 @@ use std::time::Duration;
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::body::Body;
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::admission::Call;
-use super::route::Route;
+use super::route::{Dialect, Route};
 use super::sse::{self, Meaning, Plain, Reader};
+use super::usage::Usage;
 use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
-use crate::upstream::{self, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, SendError, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// What is held of a plain answer to look at it; a longer one is passed on unseen.
 const PLAIN_BYTES_MAX: usize = 1024 * 1024;
+/// An answer in one piece that says it is longer is refused as long as another can be found.
+const PLAIN_BYTES_STATED_MAX: u64 = super::relay::PLAIN_BYTES_MAX;
 /// An endpoint that answers 429 without saying for how long is left alone for this long.
 const COOL_DEFAULT: Duration = Duration::from_secs(5);
 /// An endpoint that refuses our credential is left alone for this long.
@@ -51,12 +54,12 @@ pub(super) struct Answer {
 
 /// What is still to come of an answer; the guard is settled at its last byte.
 pub(super) enum Rest {
-    /// Nothing: the answer is whole, and settled.
-    Nothing,
+    /// Nothing: the answer is whole, and settled; this is what it took.
+    Nothing(Usage),
     /// The remainder of a stream of events.
-    Events(Incoming, Admission),
+    Events(Arrival, Admission),
     /// The remainder of a long plain answer.
-    Bytes(Incoming, Admission),
+    Bytes(Arrival, Admission),
 }
 
 /// What kind of failure an attempt was: whether another endpoint, or the same one again, may be asked
@@ -136,8 +139,16 @@ pub(super) async fn run(
         deadline,
     };
     // The client may have asked by an alias, which is nobody's name but ours.
-    let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
-    let Some(request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
+    let model = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
+    let what = Outgoing {
+        path: &call.path,
+        model,
+        content_type: call.content_type.clone(),
+        id: caller.0,
+        caller: caller.1,
+        body: call.body_for(model, pool.include_usage),
+    };
+    let Some(request) = upstream.request(&endpoint, what) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
         return Err(Failure::new(FailureKind::Malformed, ApiError::upstream_unavailable()));
@@ -146,10 +157,11 @@ pub(super) async fn run(
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
     // A stream whose head is not there when its first token is due has no first token either.
     let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
-    let sent = limits.wait(&mut admission, head_until.min(deadline), upstream.send(request)).await;
+    let sending = upstream.send(&endpoint, request);
+    let sent = limits.wait(&mut admission, head_until.min(deadline), sending).await;
     let response = match sent {
         Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
-        Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
+        Waited::Ready(Err(error)) => return Err(broken(admission, error)),
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
@@ -158,10 +170,32 @@ pub(super) async fn run(
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if upstream::is_event_stream(response.headers()) {
-        stream(&mut limits, admission, response, first_token.min(deadline)).await
+        let dialect = call.route.dialect();
+        stream(&mut limits, admission, response, first_token.min(deadline), dialect).await
+    } else if is_bytes(call.route, response.headers()) {
+        bytes(&mut limits, admission, response).await
     } else {
-        plain(&mut limits, admission, response, call).await
+        plain(&mut limits, admission, response, call.route.dialect()).await
     }
+}
+
+/// Whether an answer is none that can be looked at: speech, a picture, a text. A page for people is
+/// never an answer.
+fn is_bytes(route: Route, headers: &HeaderMap) -> bool {
+    let may_be = match route {
+        Route::Audio | Route::Images | Route::Other => true,
+        Route::Chat
+        | Route::Completions
+        | Route::Embeddings
+        | Route::Responses
+        | Route::Messages
+        | Route::Rerank
+        | Route::Models
+        | Route::Model => false,
+    };
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or("application/json").trim();
+    may_be && kind != "text/html" && kind != "application/json" && !kind.ends_with("+json")
 }
 
 impl Limits {
@@ -211,8 +245,9 @@ impl Limits {
 async fn stream(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     first_token: Instant,
+    dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
     let mut reader = Reader::default();
@@ -228,16 +263,19 @@ async fn stream(
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
             Waited::Ready(None) => return Err(malformed(admission, Cause::Cut)),
         };
-        let mut meanings = Vec::new();
-        reader.read(&data, |meaning, _| meanings.push(meaning));
+        let mut decisive = Meaning::Preamble;
+        reader.read(&data, |event, _| {
+            if decisive == Meaning::Preamble {
+                decisive = event.read(dialect).0;
+            }
+        });
         held_bytes += data.len();
         held.push(data);
-        let decisive = meanings.iter().find(|meaning| **meaning != Meaning::Preamble);
         let is_committed = match decisive {
-            Some(Meaning::Error(status)) => return Err(embedded(admission, *status)),
-            Some(Meaning::Done) => return Err(malformed(admission, Cause::Malformed)),
-            Some(Meaning::Content | Meaning::Finish) => true,
-            Some(Meaning::Preamble) | None => held_bytes > HELD_BYTES_MAX,
+            Meaning::Error(status) => return Err(embedded(admission, status)),
+            Meaning::Done => return Err(malformed(admission, Cause::Malformed)),
+            Meaning::Content | Meaning::Unreadable | Meaning::Finish | Meaning::Last => true,
+            Meaning::Preamble => held_bytes > HELD_BYTES_MAX,
         };
         if is_committed {
             admission.first_token(clock::now());
@@ -251,18 +289,21 @@ async fn stream(
 async fn plain(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
-    call: &Call,
+    response: Response<Arrival>,
+    dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
+    if rest.size_hint().lower() > PLAIN_BYTES_STATED_MAX {
+        return Err(malformed(admission, Cause::Malformed));
+    }
     let mut held: Vec<Bytes> = Vec::new();
     let mut held_bytes = 0;
-    let is_whole = loop {
+    while held_bytes <= PLAIN_BYTES_MAX {
         let until = limits.idle_until();
         match limits.wait(&mut admission, until, rest.frame()).await {
             Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
-            Waited::Ready(None) => break true,
+            Waited::Ready(None) => return whole(&head, &held, admission, dialect),
             Waited::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     held_bytes += data.len();
@@ -270,22 +311,56 @@ async fn plain(
                 }
             }
         }
-        if held_bytes > PLAIN_BYTES_MAX {
-            break false;
-        }
-    };
-    if is_whole {
-        let body = joined(&held);
-        let wants_choices = matches!(call.route, Route::Chat | Route::Completions);
-        match sse::plain(&body, wants_choices) {
-            Plain::Good => {}
-            Plain::Error(status) => return Err(embedded(admission, status)),
-            Plain::Malformed => return Err(malformed(admission, Cause::Malformed)),
-        }
-        admission.settle(clock::now(), Outcome::Success);
-        return Ok(answer(&head, vec![body], Rest::Nothing, None));
     }
     Ok(answer(&head, held, Rest::Bytes(rest, admission), limits.slow_total))
+}
+
+/// A plain answer that has come whole.
+fn whole(
+    head: &Parts,
+    held: &[Bytes],
+    mut admission: Admission,
+    dialect: Dialect,
+) -> Result<Answer, Failure> {
+    let body = joined(held);
+    match sse::plain(&body, dialect) {
+        Plain::Good(usage) => {
+            if let Some(tokens) = usage.total() {
+                admission.used(tokens);
+            }
+            admission.settle(clock::now(), Outcome::Success);
+            Ok(answer(head, vec![body], Rest::Nothing(usage), None))
+        }
+        Plain::Error(status) => Err(embedded(admission, status)),
+        Plain::Malformed => Err(malformed(admission, Cause::Malformed)),
+    }
+}
+
+/// Waits for the first bytes of an answer that is passed on unseen.
+async fn bytes(
+    limits: &mut Limits,
+    mut admission: Admission,
+    response: Response<Arrival>,
+) -> Result<Answer, Failure> {
+    let (head, mut rest) = response.into_parts();
+    if rest.size_hint().lower() > PLAIN_BYTES_STATED_MAX {
+        return Err(malformed(admission, Cause::Malformed));
+    }
+    loop {
+        let until = limits.idle_until();
+        match limits.wait(&mut admission, until, rest.frame()).await {
+            Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
+            Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
+            Waited::Ready(None) => return Err(malformed(admission, Cause::Malformed)),
+            Waited::Ready(Some(Ok(frame))) => {
+                let data = frame.into_data().unwrap_or_default();
+                if !data.is_empty() {
+                    let rest = Rest::Bytes(rest, admission);
+                    return Ok(answer(&head, vec![data], rest, limits.slow_total));
+                }
+            }
+        }
+    }
 }
 
 fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest, slow_at: Option<Instant>) -> Answer {
@@ -304,7 +379,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 /// A status that is no success: whose fault it is, and whether another endpoint may help.
 async fn refused(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let status = response.status();
@@ -319,13 +394,17 @@ async fn refused(
         // A switch of protocols that nobody asked for, or a number that means nothing.
         _ => return Err(malformed(admission, Cause::Status(code))),
     }
-    let asked = upstream::retry_after(response.headers());
+    let (headers, wall) = (response.headers(), clock::wall());
     let codes = &admission.endpoint().config.codes;
     match codes.class(code) {
-        StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
+        StatusClass::Capacity => {
+            let pause = upstream::quota_pause(headers, wall).unwrap_or(COOL_DEFAULT);
+            Err(limited(admission, status, pause))
+        }
         StatusClass::Credential => Err(unauthorised(admission, status)),
         StatusClass::Neutral => passed_on(admission, response, limits).await,
         StatusClass::Fault => {
+            let asked = upstream::retry_after(headers, wall);
             if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
                 admission.endpoint().cool(clock::now(), asked);
             }
@@ -371,7 +450,7 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
 /// An answer that is the client's own fault goes back as it is.
 async fn passed_on(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
@@ -379,7 +458,8 @@ async fn passed_on(
     match tokio::time::timeout_at(limits.idle_until(), body).await {
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing, None))
+            let rest = Rest::Nothing(Usage::default());
+            Ok(answer(&head, vec![body.to_bytes()], rest, None))
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission, limits.is_cut())),
@@ -417,11 +497,12 @@ fn malformed(admission: Admission, cause: Cause) -> Failure {
 }
 
 /// The connection failed before the response head.
-fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Failure {
-    let (cause, kind) = if error.is_connect() {
-        (Cause::Refused, FailureKind::Refused)
-    } else {
-        (Cause::Cut, FailureKind::Cut)
+fn broken(admission: Admission, error: SendError) -> Failure {
+    tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
+    let (cause, kind) = match error {
+        SendError::Connect(_) => (Cause::Refused, FailureKind::Refused),
+        SendError::Broken => (Cause::Cut, FailureKind::Cut),
+        SendError::Malformed(_) => return malformed(admission, Cause::Malformed),
     };
     faulty(admission, cause, kind, ApiError::upstream_unavailable())
 }

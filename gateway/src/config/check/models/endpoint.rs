@@ -152,15 +152,15 @@ fn api_version(
         let cure = "write kind: azure or remove it";
         return Err(section.refuse("api_version", raw.api_version.place(), &problem, cure));
     }
-    if name(deployment, DEPLOYMENT_BYTES_MAX, "._-").is_err() {
-        let place = raw.upstream_model.place();
-        let problem =
-            "with api_version it is the deployment in the path, and this is no name of one";
-        let cure =
-            format!("use 1 to {DEPLOYMENT_BYTES_MAX} letters, digits and ._- as in Azure's list");
-        return Err(section.refuse("upstream_model", place, problem, &cure));
+    if name(deployment, DEPLOYMENT_BYTES_MAX, "._-").is_ok() {
+        return Ok(Some(version));
     }
-    Ok(Some(version))
+    let problem = match raw.upstream_model.place() {
+        None => "is missing, and the model's own name is no name of a deployment",
+        Some(_) => "is no name of a deployment, as which api_version puts it into the path",
+    };
+    let cure = format!("write the deployment, 1 to {DEPLOYMENT_BYTES_MAX} letters, digits and ._-");
+    Err(section.refuse("upstream_model", raw.upstream_model.place(), problem, &cure))
 }
 
 fn health(section: &Section<'_>, raw: &EndpointSection) -> Result<Option<Health>, ConfigError> {
