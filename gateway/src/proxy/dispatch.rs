@@ -81,7 +81,7 @@ impl Gate {
         let header = |name: &str| named(caller.1, name);
         let asker = Asker {
             prompt_tokens: call.prompt_tokens,
-            tokens: call.prompt_tokens,
+            tokens: call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0)),
             prefix: call.prefix,
             header: &header,
         };
