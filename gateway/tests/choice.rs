@@ -54,6 +54,53 @@ async fn every_policy_finds_the_sibling_of_an_endpoint_that_fails() {
 }
 
 #[tokio::test]
+async fn by_prefix_what_begins_alike_is_served_alike_and_comes_back_with_its_endpoint() {
+    let mut raws = Vec::new();
+    for _ in 0..4 {
+        raws.push(well().await);
+    }
+    let endpoints = ["a", "b", "c", "d"].into_iter().zip(raws.iter().map(|raw| raw.address));
+    let plan = Plan::of(&endpoints.collect::<Vec<_>>());
+    let house = plan.pool("policy: prefix_hash").start().await;
+    let ask = async |subject: usize, end: &str| {
+        let long = format!("subject {subject} ").repeat(300);
+        let messages = format!(r#"[{{"role":"system","content":"{long}{end}"}}]"#);
+        let body = format!(r#"{{"model":"demo","user":"{end}","messages":{messages}}}"#);
+        let reply = house.send(Ask::post("/v1/chat/completions", body)).await;
+        assert_eq!(reply.status, 200);
+        reply.endpoint().trim_start_matches("demo/").to_owned()
+    };
+    let mut homes = Vec::new();
+    for subject in 0..24 {
+        let home = ask(subject, "one").await;
+        assert_eq!(ask(subject, "two").await, home, "{subject}");
+        homes.push(home);
+    }
+    assert!(raws.iter().all(|raw| raw.count() > 0), "all have some");
+    house.endpoint("a").force(quorum::Forced::Open);
+    for (subject, home) in homes.iter().enumerate() {
+        let found = ask(subject, "three").await;
+        assert!(if home == "a" { found != "a" } else { found == *home }, "{subject}");
+    }
+    house.endpoint("a").force(quorum::Forced::Auto);
+    for (subject, home) in homes.iter().enumerate() {
+        assert_eq!(ask(subject, "four").await, *home);
+    }
+}
+
+#[tokio::test]
+async fn an_endpoints_tokens_are_corrected_by_what_was_used() {
+    let body = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":900,"completion_tokens":90}}"#;
+    let a = Raw::always(vec![Act::Say(raw::json(200, body))]).await;
+    let plan = Plan::of(&[]).endpoint("a", a.address, ", limits: { tpm: 1000 }");
+    let house = plan.start().await;
+    assert_eq!(house.ask().await.status, 200);
+    let reply = house.ask().await;
+    assert_eq!((reply.status, reply.code().as_str()), (429, "rate_limit_exceeded"));
+    assert_eq!(a.count(), 1);
+}
+
+#[tokio::test]
 async fn a_higher_group_serves_only_when_the_lower_cannot() {
     let (a, b) = (well().await, well().await);
     let plan = Plan::of(&[]).endpoint("a", a.address, ", priority: 1").endpoint("b", b.address, "");
