@@ -347,12 +347,9 @@ impl Endpoint {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// The part of its usual weight that the breaker gives it; an order gives all of it.
+    /// The part of its usual weight that the breaker gives it, 0 to 1.
     fn share(&self) -> f64 {
-        match self.forced() {
-            Forced::Closed => 1.0,
-            Forced::Auto | Forced::Open => f64::from(self.weight()) / f64::from(WEIGHT_FULL),
-        }
+        f64::from(self.weight()) / f64::from(WEIGHT_FULL)
     }
 
     /// The peak EWMA of its time to the first content, in seconds; 0: it has answered nothing yet.

@@ -217,7 +217,12 @@ impl Course {
         let Self { last, soonest, .. } = self;
         match (last, soonest) {
             (Some(mut error), Some((returns_in, _))) if is_limit(&error) => {
-                error.retry_after = error.retry_after.map(|period| period.min(returns_in));
+                // To a second: what has passed since the last answer makes no return a nearer one.
+                let seconds = |period: Duration| period.as_millis().div_ceil(1_000);
+                let told = error.retry_after.unwrap_or(Duration::MAX);
+                if seconds(returns_in) < seconds(told) {
+                    error.retry_after = Some(returns_in);
+                }
                 error
             }
             (Some(error), _) => error,

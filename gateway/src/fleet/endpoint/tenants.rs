@@ -249,8 +249,11 @@ impl Endpoint {
         }
     }
 
-    /// The part of its usual weight that it has for a request that `judge` judges.
+    /// The part of its usual weight that it has for a request that `judge` judges; an order gives all.
     pub(in crate::fleet) fn share_to(&self, now: Duration, judge: &Judge<'_>) -> f64 {
+        if self.forced() == Forced::Closed {
+            return 1.0;
+        }
         match (judge, self.stance()) {
             (Judge::Own, _) => self.share(),
             // One that has just returned returns to everybody step by step.
