@@ -1,6 +1,6 @@
 //! Admission is fail-closed: what is not understood and allowed is refused before anything is sent.
 //!
-//! The order is part of the contract, the first refusal wins; [`admit`] is that order. What a request
+//! The order is part of the contract, the first refusal wins; `admit` is that order. What a request
 //! asks for is read from its body where it stands, as JSON or as a form; nothing is written anew, so
 //! that what goes upstream is what came, but for the name of the model.
 
@@ -55,7 +55,7 @@ pub struct Call {
     pub content_type: HeaderValue,
     /// Who asks, if callers show keys.
     pub caller: Option<Arc<Caller>>,
-    /// A digest of the first [`PREFIX_BYTES`] of what the model reads: the system's part, then
+    /// A digest of the first `PREFIX_BYTES` of what the model reads: the system's part, then
     /// messages, prompt or input, wherever in the body they stand. Requests that share it are best
     /// served by one engine. 0 where no model chooses by it.
     pub prefix: u64,
