@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use gateway::mock::{Behaviour, Mock};
+use gateway::mock::Behaviour;
 use hyper::Method;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -40,7 +40,9 @@ const CLAIMS_SECONDS_MAX: &str = "90";
 /// The caller's key that is good for all models, and the one that is good for `m` only.
 const KEY: &str = "sk-of-the-caller";
 const KEY_OF_M: &str = "sk-of-a-narrow-caller";
-const NODE_VERSION_CURE: &str = "install node from version 20 on, with npm";
+
+const PYTHON_CURE: &str = "install python3 with venv";
+const NODE_CURE: &str = "install node from version 20 on, with npm";
 
 fn run(what: &str, cure: &str, command: &mut Command) -> String {
     let output = command.output();
@@ -69,15 +71,18 @@ fn environment(name: &str, made_of: &str, make: impl FnOnce(&Path)) -> PathBuf {
 fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
-        let cure = "install python3 with venv";
         let requirements = format!("{CLAIMS}/python/requirements.txt");
         let which = "import sys; print(sys.version, sys.executable)";
-        let made_by = run("python3", cure, Command::new("python3").args(["-c", which]));
+        let made_by = run("python3", PYTHON_CURE, Command::new("python3").args(["-c", which]));
         let made_of = format!("{made_by}{}", fs::read_to_string(&requirements).unwrap());
         let directory = environment("sdk-python", &made_of, |directory| {
-            run("venv", cure, Command::new("python3").args(["-m", "venv"]).arg(directory));
+            run("venv", PYTHON_CURE, Command::new("python3").args(["-m", "venv"]).arg(directory));
             let install = ["-m", "pip", "install", "--quiet", "--no-deps", "-r", &requirements];
-            run("pip install", cure, Command::new(directory.join("bin/python")).args(install));
+            run(
+                "pip install",
+                PYTHON_CURE,
+                Command::new(directory.join("bin/python")).args(install),
+            );
         });
         directory.join("bin/python")
     })
@@ -87,10 +92,10 @@ fn python() -> &'static Path {
 fn javascript() -> &'static Path {
     static JAVASCRIPT: OnceLock<PathBuf> = OnceLock::new();
     JAVASCRIPT.get_or_init(|| {
-        let version = run("node", NODE_VERSION_CURE, Command::new("node").arg("--version"));
+        let version = run("node", NODE_CURE, Command::new("node").arg("--version"));
         let major = version.trim().trim_start_matches('v').split('.').next().unwrap();
         let is_enough = major.parse::<u32>().is_ok_and(|major| major >= NODE_MIN);
-        assert!(is_enough, "node {version}: {NODE_VERSION_CURE}");
+        assert!(is_enough, "node {version}: {NODE_CURE}");
         let pins = ["package.json", "package-lock.json"];
         let read = |name: &str| fs::read_to_string(format!("{CLAIMS}/js/{name}")).unwrap();
         let made_of = format!("{version}{}", pins.map(read).concat());
@@ -100,7 +105,7 @@ fn javascript() -> &'static Path {
             }
             let install = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
             let mut npm = Command::new("npm");
-            run("npm ci", NODE_VERSION_CURE, npm.args(install).current_dir(directory));
+            run("npm ci", NODE_CURE, npm.args(install).current_dir(directory));
         });
         // A module finds packages beside itself only.
         for name in ["common.mjs", "openai_client.mjs", "anthropic_client.mjs"] {
@@ -123,7 +128,7 @@ impl Stage {
         let directory = tempfile::tempdir().unwrap();
         let (openai, _) = process::mock("openai").await;
         let (anthropic, _) = process::mock("anthropic").await;
-        let (locked, lock): (SocketAddr, Mock) = process::mock("locked").await;
+        let (locked, lock) = process::mock("locked").await;
         let require_key = Some("sk-of-somebody-else".to_owned());
         lock.set(Behaviour { require_key, ..Behaviour::default() });
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

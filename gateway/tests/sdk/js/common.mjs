@@ -15,6 +15,8 @@ export const { openai: OPENAI, anthropic: ANTHROPIC } = place;
 export const AGENT = { 'x-agent-id': 'row' };
 // A wait for what has to come, in milliseconds; nothing here takes as long.
 export const PATIENCE = 30_000;
+// As often a gateway tries for one request.
+const ATTEMPTS_MAX = 3;
 // Characters of a failure that are told.
 const TOLD_MAX = 600;
 export const MESSAGES = [{ role: 'user', content: 'hello' }];
@@ -48,6 +50,22 @@ export async function asked(...mocks) {
 
 export async function forget(...mocks) {
   for (const mock of mocks) await call(mock, '/__admin/reset_counts', {});
+}
+
+// Asserts that the client took the failure for final, and that the gateway tried no more often than it
+// may. Each request of the client has an id of its own, which all of the gateway's attempts carry. A
+// connection that breaks just as it is used again is replaced without being counted, which the mocks
+// see once for each connection that was at rest.
+export async function isAskedOnce(error) {
+  assert.equal(error.headers.get('x-should-retry'), 'false');
+  const mocks = [OPENAI, ANTHROPIC];
+  const records = await Promise.all(mocks.map((mock) => call(mock, '/__admin/requests')));
+  assert.equal(new Set(records.flat().map((record) => record.request_id)).size, 1);
+  const attempts = Number(error.headers.get('x-quorumgate-attempts'));
+  const most = error.status === 502 ? attempts + mocks.length : attempts;
+  const requests = await asked(...mocks);
+  const told = `${attempts} attempts, ${requests} requests`;
+  assert.ok(attempts <= ATTEMPTS_MAX && attempts <= requests && requests <= most, told);
 }
 
 // The last request that a mock has seen.
@@ -121,7 +139,7 @@ export function keepingFetch() {
   const keep = async (url, init) => {
     const request = new Request(url, { ...init, duplex: 'half' });
     kept.body = Buffer.from(await request.clone().arrayBuffer());
-    kept.contentType = request.headers.get('content-type');
+    kept.headers = request.headers;
     const { method, headers, signal } = request;
     return fetch(url, { method, headers, signal, body: kept.body });
   };

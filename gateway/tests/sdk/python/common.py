@@ -20,6 +20,8 @@ OPENAI, ANTHROPIC = place["openai"], place["anthropic"]
 AGENT = {"x-agent-id": "row"}
 # A wait for what has to come; nothing here takes as long.
 PATIENCE = 30.0
+# As often a gateway tries for one request.
+ATTEMPTS_MAX = 3
 # Characters of a failure that are told.
 TOLD_MAX = 600
 
@@ -43,6 +45,26 @@ def fault(mock, **behaviour):
 def asked(*mocks):
     """How many requests the mocks have seen in this row."""
     return sum(call(mock, "/__admin/counts")["requests"] for mock in mocks)
+
+
+def askings(*mocks):
+    """For how many requests of the client the mocks were asked: each has an id of its own, which all
+    of the gateway's attempts carry."""
+    records = [record for mock in mocks for record in call(mock, "/__admin/requests")]
+    return len({record["request_id"] for record in records})
+
+
+def is_asked_once(error):
+    """Asserts that the client took the failure for final, and that the gateway tried no more often
+    than it may. A connection that breaks just as it is used again is replaced without being counted,
+    which the mocks see once for each connection that was at rest."""
+    headers = error.response.headers
+    assert headers["x-should-retry"] == "false", headers
+    attempts, requests = int(headers["x-quorumgate-attempts"]), asked(OPENAI, ANTHROPIC)
+    assert askings(OPENAI, ANTHROPIC) == 1 and attempts <= ATTEMPTS_MAX, headers
+    assert attempts <= requests <= attempts + 2, (attempts, requests)
+    if error.status_code != 502:
+        assert attempts == requests, (attempts, requests)
 
 
 def seen(mock):
