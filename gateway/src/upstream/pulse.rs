@@ -60,6 +60,8 @@ impl Pulse {
     /// A request begins.
     pub(super) fn expect(&self) {
         self.has_read.store(false, Ordering::Relaxed);
+        // From here on bytes are welcome.
+        self.is_to_look.store(false, Ordering::Relaxed);
         self.informational.store(0, Ordering::Relaxed);
     }
 

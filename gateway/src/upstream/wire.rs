@@ -124,10 +124,12 @@ impl Wire {
         is_ready && drive.connection.is_some()
     }
 
-    /// Whether a connection that was at rest still stands, and nothing came that nobody asked for. The
-    /// socket itself is asked: what the runtime knows may be as old as its last wait.
-    pub(super) fn is_sound(&mut self) -> bool {
-        self.drive.pulse.ask_to_look();
+    /// Whether a connection that was at rest still stands, and nothing came that nobody asked for. In
+    /// earnest, the socket itself is asked: what the runtime knows may be as old as its last wait.
+    pub(super) fn is_sound(&mut self, in_earnest: bool) -> bool {
+        if in_earnest {
+            self.drive.pulse.ask_to_look();
+        }
         self.rests()
     }
 }
