@@ -23,7 +23,7 @@ use crate::keep::Keeper;
 use crate::metrics::Meters;
 use crate::proxy::Gate;
 use crate::roll::Roll;
-use crate::server::Server;
+use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
 use crate::upstream::Upstream;
 
@@ -49,6 +49,9 @@ pub enum StartError {
         /// Why it was not.
         source: io::Error,
     },
+    /// The certificate that clients are shown.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -66,6 +69,8 @@ pub struct App {
     pub seat: Arc<Seat>,
     /// Its endpoints.
     pub fleet: Arc<Fleet>,
+    /// Who it is to its clients; `None`: they connect in the clear.
+    pub identity: Option<Arc<Identity>>,
     server: Server,
     admin: Arc<Admin>,
     mine: watch::Receiver<Mine>,
@@ -81,8 +86,9 @@ impl App {
     /// Starts every part. When it returns, clients and operators can connect.
     ///
     /// # Errors
-    /// [`StartError`]: a listener, the carrier or its certificates; nothing is left running.
+    /// [`StartError`]: a listener, the carrier or a certificate; nothing is left running.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
         let meters = Arc::new(Meters::new());
         let history = Arc::new(History::default());
         let wake = Arc::new(Notify::new());
@@ -126,7 +132,7 @@ impl App {
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let gate = gate(config, node, &fleet, meters);
-        let server = Server::start(&config.server, connect, &gate)
+        let server = Server::start(&config.server, identity.as_ref(), connect, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -137,6 +143,7 @@ impl App {
             gossip_address: carrier.map(|carrier| carrier.local_addr),
             seat,
             fleet,
+            identity,
             server,
             admin,
             mine,

@@ -106,6 +106,11 @@ impl Plan {
 
     /// Starts the gateway.
     pub(crate) async fn start(self) -> House {
+        self.start_as(|_| ()).await
+    }
+
+    /// Starts the gateway with its configuration changed.
+    pub(crate) async fn start_as(self, change: impl FnOnce(&mut config::Config)) -> House {
         let Self { top, pool, endpoints } = self;
         let text = format!(
             "server: {{ listen: 127.0.0.1:0, workers: 1, max_body: 4MiB, timeouts: {{ body_idle: 1s }} }}
@@ -115,7 +120,8 @@ admin: {{ listen: 127.0.0.1:0 }}
 {pool}    endpoints:
 {endpoints}"
         );
-        let config = config::parse(&text, "test.yaml", &|_| None).unwrap();
+        let mut config = config::parse(&text, "test.yaml", &|_| None).unwrap();
+        change(&mut config);
         House { app: App::start(&config).await.unwrap(), asked: AtomicU32::new(0) }
     }
 }
