@@ -21,7 +21,7 @@ use crate::health;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::metrics::Meters;
-use crate::proxy::Gate;
+use crate::proxy::{Cors, Gate};
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
@@ -215,6 +215,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,
         body_idle: config.server.body_idle,
+        cors: config.server.cors.as_ref().map(Cors::new),
         node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
     })
 }

@@ -152,7 +152,11 @@ impl Worker {
                         let _place = place;
                         let answer = move |request| {
                             let desk = Arc::clone(&desk);
-                            async move { desk.gate.serve(&desk.upstream, request).await }
+                            // In a box of its own: what it takes to find an answer is several KiB,
+                            // which a long stream need not keep until its end.
+                            Box::pin(
+                                async move { desk.gate.receive(&desk.upstream, request).await },
+                            )
                         };
                         entry.receive(stream, answer, told).await;
                     });

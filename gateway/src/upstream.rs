@@ -49,8 +49,9 @@ const KEPT_BACK: [&str; 13] = [
     "x-should-retry",
 ];
 
-/// What the gateway says about itself begins so; an upstream does not say it.
-const OURS: &str = "x-quorumgate-";
+/// What the gateway says about itself, and to pages in browsers, begins so; an upstream does not say
+/// it.
+const OURS: [&str; 2] = ["x-quorumgate-", "access-control-"];
 
 /// One worker's client.
 #[derive(Clone)]
@@ -126,7 +127,7 @@ pub fn request(
 pub fn headers_back(upstream: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(upstream.len());
     for (name, value) in upstream {
-        let is_ours = name.as_str().starts_with(OURS);
+        let is_ours = OURS.iter().any(|ours| name.as_str().starts_with(ours));
         if !is_ours && !KEPT_BACK.contains(&name.as_str()) {
             headers.append(name.clone(), value.clone());
         }
@@ -176,6 +177,7 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("set-cookie", "a=b"),
             ("x-should-retry", "true"),
+            ("access-control-allow-origin", "*"),
             ("openai-processing-ms", "12"),
         ]));
         assert_eq!(back.len(), 1);
