@@ -174,7 +174,8 @@ impl Entry {
         B::Error: std::error::Error + Send + Sync,
     {
         let shaken = async {
-            stream.get_ref().readable().await?;
+            // Only who has said something takes a place.
+            stream.get_ref().peek(&mut [0]).await?;
             let _place = self.handshakes.acquire().await;
             identity.acceptor().accept(stream).await
         };
@@ -382,6 +383,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Begun<T> {
         let length = unread.len().min(buffer.remaining());
         buffer.put_slice(unread.get(..length).unwrap_or_default());
         self.first.from += u8::try_from(length).unwrap_or(u8::MAX);
+        // What follows is most often there already; apart from it hyper would make its buffer larger.
+        // If nothing is, or the end, the next read says so again.
+        if buffer.remaining() > 0 {
+            let _ = Pin::new(&mut self.io).poll_read(context, buffer);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -415,3 +421,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Begun<T> {
         Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests;
