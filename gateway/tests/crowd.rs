@@ -305,7 +305,7 @@ async fn a07_a_storm_of_clients_that_leave_leaves_nothing_behind() {
 fn the_limit_of_open_files_is_raised_as_far_as_it_may_be() {
     let directory = tempfile::tempdir().unwrap();
     let mut low = Command::new("sh");
-    low.args(["-c", "ulimit -Hn 2000; ulimit -Sn 200; exec \"$0\" \"$@\"", process::BINARY]);
+    low.args(["-c", "ulimit -Sn 200; ulimit -Hn 2000; exec \"$0\" \"$@\"", process::BINARY]);
     let nobody = "127.0.0.1:1".parse().unwrap();
     let gateway = Gateway::serve_by(low, directory.path(), "gateway", &yaml(nobody));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.id())).unwrap();

@@ -178,6 +178,29 @@ async fn a02_a03_a_client_that_leaves_by_tls_lets_the_upstream_go() {
 }
 
 #[tokio::test]
+async fn a_reader_that_stops_is_cut_by_tls_too() {
+    let mut parts = vec![ROLE.to_owned()];
+    parts.extend(std::iter::repeat_n(event(&"y".repeat(60_000)), 60));
+    let raw = Raw::always([open_stream(&parts), vec![Act::Hang]].concat()).await;
+    let (paper, stall) = (Paper::new(), Duration::from_millis(300));
+    let files = paper.files();
+    let change = |config: &mut config::Config| {
+        config.server.tls = Some(files);
+        config.server.write_stall = stall;
+    };
+    let house = Plan::of(&[("a", raw.address)]).start_as(change).await;
+    for alpn in ["http/1.1", "h2"] {
+        let gone = raw.left().len();
+        let began = Instant::now();
+        let answer = ask(paper.connect(house.address(), &[alpn]).await, STREAM_QUESTION).await;
+        until("the upstream is let go", || raw.left().len() > gone).await;
+        assert!(began.elapsed() >= stall && began.elapsed() < stall * 10, "{:?}", began.elapsed());
+        drop(answer);
+        house.is_untouched("a").await;
+    }
+}
+
+#[tokio::test]
 async fn k11_another_certificate_is_shown_while_connections_stand() {
     let (first, second, raw) = (Paper::new(), Paper::new(), yes().await);
     let house = house(&first, &raw).await;

@@ -5,7 +5,6 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 
 use super::*;
 use crate::config::ServerTls;
@@ -84,7 +83,7 @@ async fn the_first_bytes_tell_what_is_spoken_and_are_read_all_the_same() {
 async fn h47_who_says_nothing_or_half_a_preface_is_waited_for_no_longer_than_for_a_head() {
     let entry = entry(None);
     for said in [&b""[..], b"PRI * HTTP"] {
-        let began = Instant::now();
+        let began = clock::instant();
         let (found, _, _far) = begin(&entry, said).await;
         assert_eq!(found, None);
         is_about(began.elapsed(), HEAD);
@@ -97,7 +96,7 @@ async fn t10_a_preface_and_then_silence_is_closed_within_forty_seconds() {
     let (_sender, receiver) = told();
     far.write_all(PREFACE).await.unwrap();
     far.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
-    let began = Instant::now();
+    let began = clock::instant();
     let reads = tokio::spawn(async move {
         let mut said = Vec::new();
         let _ = far.read_to_end(&mut said).await;
@@ -115,7 +114,7 @@ async fn an_idle_connection_of_http2_is_closed_though_it_answers_every_ping() {
     tokio::time::sleep(KEEP_ALIVE / 2).await;
     let answer = client.send_request(get("/")).await.unwrap();
     answer.into_body().collect().await.unwrap();
-    let began = Instant::now();
+    let began = clock::instant();
     // Whose half ends first is no matter.
     let _ = served.await.unwrap();
     is_about(began.elapsed(), KEEP_ALIVE);
@@ -134,7 +133,7 @@ async fn a_connection_whose_answer_nobody_takes_is_not_idle_and_its_stream_is_re
     builder.initial_stream_window_size(20_000);
     let (mut client, connection) = builder.handshake(TokioIo::new(far)).await.unwrap();
     tokio::spawn(connection);
-    let began = Instant::now();
+    let began = clock::instant();
     let answer = client.send_request(get("/long")).await.unwrap();
     let mut other = client.clone();
     tokio::time::sleep(WRITE / 2).await;
@@ -183,7 +182,7 @@ async fn t14_a_handshake_that_never_comes_or_never_ends_is_given_up_at_its_deadl
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(said).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let began = Instant::now();
+        let began = clock::instant();
         entry.receive(stream, pong, told().1).await;
         is_about(began.elapsed(), HANDSHAKE_MAX);
     }
