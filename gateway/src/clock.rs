@@ -37,6 +37,10 @@ pub fn wall_millis_at(at: Duration) -> u64 {
 
 /// The wall clock in milliseconds since 1970, for names and logs only: nothing is decided by it.
 pub fn wall_millis() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(wall().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The wall clock as time since 1970, to read the dates of others by.
+pub fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -36,8 +36,8 @@ pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::ConfigError;
 pub use limits::{
-    API_KEYS_MAX, ApiKey, Cors, FailClosed, FailoverOn, KEY_MODELS_MAX, Limits, Protocol, Retry,
-    RetryOn, ServerTls, Tokenizer, UpstreamTls,
+    API_KEYS_MAX, ApiKey, CORS_ORIGINS_MAX, Cors, FailClosed, FailoverOn, KEY_MODELS_MAX, Limits,
+    Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
 
@@ -55,11 +55,13 @@ pub const SEEDS_MAX: usize = 64;
 pub const FALLBACK_MAX: usize = 8;
 /// Most entries of `retry.on`.
 pub const RETRY_ON_MAX: usize = 32;
+/// Most entries of `failover.on`.
+pub const FAILOVER_ON_MAX: usize = 32;
 /// Most paths in `fail_closed.allowed_paths`.
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
 /// The sections that are the same on every node of a fleet.
-const SHARED: [&str; 4] = ["fail_closed", "api_keys", "retry", "models"];
+const SHARED: [&str; 5] = ["fail_closed", "api_keys", "retry", "failover", "models"];
 
 /// What stands in place of a secret wherever the configuration is shown.
 const MASK: &str = "***";

@@ -1,11 +1,16 @@
 //! What a client reads when its request fails: the OpenAI error body, one code a cause.
 //!
-//! Only this file knows the body's shape. Messages name neither keys nor addresses.
+//! Only this file knows the body's shape, and how the same error stands in a stream that has begun.
+//! Each dialect's official client finds in it what it looks for; the four keys are there in all of
+//! them. Messages name neither keys nor addresses.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use crate::proxy::route::Dialect;
 
 /// A client that would have to wait longer is told not to retry by itself: the official clients do
 /// not obey a longer pause and come back after half a second.
@@ -26,13 +31,16 @@ pub struct ApiError {
     pub retry_after: Option<Duration>,
     /// Whether a client's own retries could help; `Some(false)` is sent as `x-should-retry: false`.
     pub should_retry: Option<bool>,
+    /// A header that HTTP asks for with this status.
+    pub header: Option<(&'static str, &'static str)>,
 }
 
 impl ApiError {
     /// An error with a status, a code and a sentence.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status, code, message, param: None, retry_after: None, should_retry: None }
+        let (param, retry_after, should_retry, header) = (None, None, None, None);
+        Self { status, code, message, param, retry_after, should_retry, header }
     }
 
     /// Names the part of the request at fault.
@@ -62,10 +70,29 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "path_not_allowed", message)
     }
 
-    /// 405: the path exists, the method does not.
-    pub fn method_not_allowed() -> Self {
+    /// 405: the path exists, the method does not; `allowed` is the one that does.
+    pub fn method_not_allowed(allowed: &'static str) -> Self {
         let message = "This method is not allowed on this path.";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+        Self { header: Some(("allow", allowed)), ..error }
+    }
+
+    /// 401: no key was shown where one must be, or not a known one. Which of them is not said.
+    pub fn invalid_api_key() -> Self {
+        let message = "Show a valid key, once, as 'Authorization: Bearer …' or 'x-api-key: …'.";
+        let error = Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message);
+        Self { header: Some(("www-authenticate", "Bearer")), ..error }
+    }
+
+    /// 403: the caller's key is not for this model.
+    pub fn model_not_allowed() -> Self {
+        let message = "This key may not ask for the model.";
+        Self::new(StatusCode::FORBIDDEN, "model_not_allowed", message).param("model")
+    }
+
+    /// 415: the body is of a type that is not read on this path.
+    pub fn unsupported_media_type(message: &str) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
     }
 
     /// 403: the header that every caller must send is missing.
@@ -91,10 +118,28 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     }
 
+    /// 429: a limit is reached; whoever refuses says when to come back.
+    pub fn rate_limit_exceeded(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+    }
+
     /// 503: every endpoint is presumed dead, and the pool is configured to say so.
     pub fn circuit_open(returns_in: Duration) -> Self {
         let message = "Every endpoint of this model is out of service for the moment.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", message).retry_after(returns_in)
+    }
+
+    /// 429: every endpoint is at a limit of its provider's or of ours.
+    pub fn all_limited(returns_in: Duration) -> Self {
+        let message = "Every endpoint of this model is at its rate limit.";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+            .retry_after(returns_in)
+    }
+
+    /// 503: every endpoint has as many requests in flight as it may.
+    pub fn all_full(returns_in: Duration) -> Self {
+        let message = "Every endpoint of this model is busy.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message).retry_after(returns_in)
     }
 
     /// 502: no endpoint could be reached.
@@ -115,23 +160,69 @@ impl ApiError {
         Self::new(status, "upstream_error", message)
     }
 
+    /// The stream broke off before it was complete.
+    pub fn stream_interrupted() -> Self {
+        let message = "The stream was interrupted before it was complete.";
+        Self::new(StatusCode::BAD_GATEWAY, "stream_interrupted", message)
+    }
+
     /// The body, always with all four keys.
-    pub fn body(&self) -> Bytes {
-        let error = serde_json::json!({
+    pub fn body(&self, dialect: Dialect) -> Bytes {
+        let error = self.object(dialect);
+        let body = match dialect {
+            Dialect::Messages => json!({ "type": "error", "error": error }),
+            Dialect::Chat | Dialect::Completions | Dialect::Responses | Dialect::Opaque => {
+                json!({ "error": error })
+            }
+        };
+        Bytes::from(body.to_string())
+    }
+
+    /// The event that says so in a stream that has begun: well-formed, and the last one.
+    pub fn event(&self, dialect: Dialect) -> Bytes {
+        let error = self.object(dialect);
+        Bytes::from(match dialect {
+            Dialect::Chat | Dialect::Completions | Dialect::Opaque => {
+                format!("data: {}\n\n", json!({ "error": error }))
+            }
+            Dialect::Messages => {
+                format!("event: error\ndata: {}\n\n", json!({ "type": "error", "error": error }))
+            }
+            Dialect::Responses => {
+                let event = json!({
+                    "type": "error",
+                    "code": self.code,
+                    "message": self.message,
+                    "param": self.param,
+                    // The upstream's own numbers are not read; clients do not order by them.
+                    "sequence_number": 0,
+                    "error": error,
+                });
+                format!("event: error\ndata: {event}\n\n")
+            }
+        })
+    }
+
+    fn object(&self, dialect: Dialect) -> Value {
+        json!({
             "message": self.message,
-            "type": self.kind(),
+            "type": self.kind(dialect),
             "param": self.param,
             "code": self.code,
-        });
-        Bytes::from(serde_json::json!({ "error": error }).to_string())
+        })
     }
 
     /// The headers that belong to it, beside the content type.
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = Vec::new();
+        if let Some((name, value)) = self.header {
+            headers.push((name, value.to_owned()));
+        }
         if let Some(period) = self.retry_after {
-            headers.push(("retry-after", period.as_millis().div_ceil(1_000).to_string()));
-            headers.push(("retry-after-ms", period.as_millis().to_string()));
+            // Rounded up: whoever comes back as told must not be too early.
+            let millis = period.as_nanos().div_ceil(1_000_000);
+            headers.push(("retry-after", millis.div_ceil(1_000).to_string()));
+            headers.push(("retry-after-ms", millis.to_string()));
         }
         if self.should_retry == Some(false) || self.retry_after > Some(WAIT_MAX) {
             headers.push(("x-should-retry", "false".to_owned()));
@@ -139,23 +230,23 @@ impl ApiError {
         headers
     }
 
-    fn kind(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 => "authentication_error",
-            403 => "permission_error",
-            429 => "rate_limit_error",
-            400..=499 => "invalid_request_error",
-            _ => "upstream_error",
+    fn kind(&self, dialect: Dialect) -> &'static str {
+        let status = self.status.as_u16();
+        match (dialect, status) {
+            (_, 401) => "authentication_error",
+            (_, 403) => "permission_error",
+            (_, 429) => "rate_limit_error",
+            (Dialect::Messages, 404) => "not_found_error",
+            (Dialect::Messages, 413) => "request_too_large",
+            (_, 400..=499) => "invalid_request_error",
+            (Dialect::Messages, 503 | 529) => "overloaded_error",
+            (Dialect::Messages, 504) => "timeout_error",
+            (Dialect::Messages, _) => "api_error",
+            (Dialect::Chat | Dialect::Completions | Dialect::Responses | Dialect::Opaque, _) => {
+                "upstream_error"
+            }
         }
     }
-}
-
-/// The event that ends a stream that was cut: well-formed, and never followed by `[DONE]`.
-pub fn stream_interrupted() -> Bytes {
-    Bytes::from_static(
-        b"data: {\"error\":{\"message\":\"The stream was interrupted before it was complete.\",\
-          \"type\":\"upstream_error\",\"param\":null,\"code\":\"stream_interrupted\"}}\n\n",
-    )
 }
 
 #[cfg(test)]
@@ -165,7 +256,7 @@ mod tests {
     #[test]
     fn the_body_has_all_four_keys() {
         let body: serde_json::Value =
-            serde_json::from_slice(&ApiError::path_not_allowed().body()).unwrap();
+            serde_json::from_slice(&ApiError::path_not_allowed().body(Dialect::Chat)).unwrap();
         let error = body["error"].as_object().unwrap();
         let keys: Vec<_> = error.keys().map(String::as_str).collect();
         assert_eq!(keys, ["code", "message", "param", "type"]);
@@ -181,12 +272,57 @@ mod tests {
         );
     }
 
+    fn data(event: &Bytes, name: &str) -> Value {
+        let text = std::str::from_utf8(event).unwrap();
+        let data = text.strip_prefix(name).unwrap().strip_prefix("data: ").unwrap();
+        let data = data.strip_suffix("\n\n").unwrap();
+        assert!(!data.contains('\n'), "{data}");
+        serde_json::from_str(data).unwrap()
+    }
+
     #[test]
-    fn the_interruption_is_one_well_formed_event() {
-        let event = stream_interrupted();
-        let text = std::str::from_utf8(&event).unwrap();
-        let data = text.strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();
-        let body: serde_json::Value = serde_json::from_str(data).unwrap();
-        assert_eq!(body["error"]["code"], "stream_interrupted");
+    fn whoever_comes_back_as_told_is_not_too_early() {
+        let error = ApiError::rate_limit_exceeded("x").retry_after(Duration::from_nanos(1 << 31));
+        assert_eq!(
+            error.headers(),
+            [("retry-after", "3".to_owned()), ("retry-after-ms", "2148".to_owned())]
+        );
+        let error = ApiError::rate_limit_exceeded("x").retry_after(Duration::from_nanos(1));
+        assert_eq!(
+            error.headers(),
+            [("retry-after", "1".to_owned()), ("retry-after-ms", "1".to_owned())]
+        );
+    }
+
+    #[test]
+    fn f34_the_interruption_is_one_well_formed_event_in_every_dialect() {
+        let error = ApiError::stream_interrupted();
+        for dialect in [Dialect::Chat, Dialect::Completions, Dialect::Opaque] {
+            let told = data(&error.event(dialect), "");
+            assert_eq!(told["error"]["code"], "stream_interrupted");
+            assert_eq!(told["error"]["type"], "upstream_error");
+        }
+        let told = data(&error.event(Dialect::Messages), "event: error\n");
+        assert_eq!((&told["type"], &told["error"]["type"]), (&"error".into(), &"api_error".into()));
+        assert_eq!(told["error"]["code"], "stream_interrupted");
+        let told = data(&error.event(Dialect::Responses), "event: error\n");
+        assert_eq!((&told["type"], &told["sequence_number"]), (&"error".into(), &0.into()));
+        assert_eq!(told["code"], "stream_interrupted");
+        assert!(told["message"].is_string() && told["param"].is_null());
+        assert_eq!(told["error"].as_object().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn an_anthropic_client_finds_its_own_form() {
+        let body = ApiError::model_not_found().body(Dialect::Messages);
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(
+            (&body["type"], &body["error"]["type"]),
+            (&"error".into(), &"not_found_error".into())
+        );
+        assert_eq!(
+            (&body["error"]["code"], &body["error"]["param"]),
+            (&"model_not_found".into(), &"model".into())
+        );
     }
 }

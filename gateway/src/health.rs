@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use breaker::{Cause, Errand, Outcome};
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::Request;
 
 use crate::clock;
 use crate::config::Health;
@@ -46,13 +43,11 @@ async fn check_on(endpoint: Arc<Endpoint>, health: Health, upstream: Upstream) {
 
 /// One check: any answer below 500 in time is a good one.
 async fn check(endpoint: &Endpoint, health: &Health, upstream: &Upstream) -> Result<(), Cause> {
-    let uri = format!("http://{}{}", endpoint.config.authority, health.path);
-    let request = Request::get(uri).body(Full::new(Bytes::new())).map_err(|_| Cause::Other)?;
+    let request = Upstream::get(&health.path).ok_or(Cause::Other)?;
     let timeout: Duration = health.timeout;
-    match tokio::time::timeout(timeout, upstream.send(request)).await {
+    match tokio::time::timeout(timeout, upstream.send(endpoint, request)).await {
         Err(_) => Err(Cause::Timeout),
-        Ok(Err(error)) if error.is_connect() => Err(Cause::Refused),
-        Ok(Err(_)) => Err(Cause::Cut),
+        Ok(Err(error)) => Err(error.cause()),
         Ok(Ok(response)) if response.status().is_server_error() => {
             Err(Cause::Status(response.status().as_u16()))
         }

@@ -18,6 +18,8 @@ pub mod handles;
 pub mod health;
 pub mod history;
 pub mod keep;
+pub mod keys;
+pub mod limits;
 pub mod metrics;
 pub mod mock;
 pub mod proxy;

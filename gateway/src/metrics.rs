@@ -6,13 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use breaker::Outcome;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{
-    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 use quorum::EndpointKey;
+
+use crate::proxy::End;
 
 /// Upper bounds of the buckets for durations, in seconds: OpenTelemetry's for GenAI servers, with
 /// finer ones below for our own overhead and flips, and longer ones for slow engines.
@@ -20,6 +23,48 @@ const SECONDS: [f64; 18] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.48, 40.96, 81.92,
     163.84, 327.68, 655.36,
 ];
+/// The names and buckets of OpenTelemetry's conventions for GenAI, which carry no prefix of ours; those
+/// of the duration go on to 655 s.
+const GEN_AI: [(&str, &[f64]); 4] = [
+    (
+        REQUEST_DURATION,
+        &[
+            0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+            163.84, 327.68, 655.36,
+        ],
+    ),
+    (
+        FIRST_TOKEN,
+        &[
+            0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+            10.0,
+        ],
+    ),
+    (PER_OUTPUT_TOKEN, &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5]),
+    (
+        TOKEN_USAGE,
+        &[
+            1.0,
+            4.0,
+            16.0,
+            64.0,
+            256.0,
+            1_024.0,
+            4_096.0,
+            16_384.0,
+            65_536.0,
+            262_144.0,
+            1_048_576.0,
+            4_194_304.0,
+            16_777_216.0,
+            67_108_864.0,
+        ],
+    ),
+];
+const REQUEST_DURATION: &str = "gen_ai_server_request_duration";
+const FIRST_TOKEN: &str = "gen_ai_server_time_to_first_token";
+const PER_OUTPUT_TOKEN: &str = "gen_ai_server_time_per_output_token";
+const TOKEN_USAGE: &str = "gen_ai_client_token_usage";
 
 const METADATA: Metadata<'static> = Metadata::new("quorumgate", Level::INFO, None);
 
@@ -27,6 +72,8 @@ const METADATA: Metadata<'static> = Metadata::new("quorumgate", Level::INFO, Non
 pub struct Meters {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    /// What is counted of streams.
+    pub streams: StreamMeters,
 }
 
 /// What is counted for one endpoint.
@@ -37,6 +84,8 @@ pub struct EndpointMeters {
     neutral: Counter,
     /// Crossings of a slow limit, before deduplication.
     pub slow: Counter,
+    /// Requests sent once more because their connection was just ending.
+    pub stale: Counter,
 }
 
 /// What is counted for one pool.
@@ -47,6 +96,28 @@ pub struct PoolMeters {
     pub first_token: Histogram,
     /// Time from the request to the end of the answer, in seconds.
     pub duration: Histogram,
+    /// Time from one token of a stream to the next, in seconds: the mean over one answer.
+    pub per_output_token: Histogram,
+    /// Tokens of one prompt, as reported.
+    pub input_tokens: Histogram,
+    /// Tokens of one answer, as reported.
+    pub output_tokens: Histogram,
+    /// Events of streams that could not be read, and were passed on all the same.
+    pub unreadable_events: Counter,
+    /// 1 while every endpoint is out, else 0.
+    pub all_open: Gauge,
+    /// For how many seconds every endpoint was out.
+    pub all_open_seconds: Counter,
+}
+
+/// What is counted of streams that end before their time.
+pub struct StreamMeters {
+    /// The client left.
+    pub left_by_client: Counter,
+    /// The upstream broke it off, fell silent, or said that it failed.
+    pub cut_by_upstream: Counter,
+    /// A fault of our own, after which nothing but that stream ended.
+    pub panics: Counter,
 }
 
 impl Default for Meters {
@@ -58,15 +129,18 @@ impl Default for Meters {
 impl Meters {
     /// A recorder with nothing counted.
     pub fn new() -> Self {
-        let builder = PrometheusBuilder::new();
-        // The buckets are a constant, so that this cannot fail; without them the exporter would
-        // give summaries, which is no reason to stop.
-        let seconds = Matcher::Suffix("seconds".to_owned());
-        let recorder = match builder.set_buckets_for_metric(seconds, &SECONDS) {
-            Ok(builder) => builder.build_recorder(),
-            Err(_) => PrometheusBuilder::new().build_recorder(),
+        // The buckets are constants, so that this cannot fail; without them the exporter would give
+        // summaries, which is no reason to stop.
+        let recorder = builder().unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder();
+        let count = |name: &str, labels: &[(&'static str, &str)]| {
+            recorder.register_counter(&key(name, labels), &METADATA)
         };
-        Self { handle: recorder.handle(), recorder }
+        let streams = StreamMeters {
+            left_by_client: count("stream_aborts_total", &[("side", "client")]),
+            cut_by_upstream: count("stream_aborts_total", &[("side", "upstream")]),
+            panics: count("panics_total", &[]),
+        };
+        Self { handle: recorder.handle(), recorder, streams }
     }
 
     /// A counter by its name without the prefix.
@@ -84,6 +158,11 @@ impl Meters {
         self.recorder.register_histogram(&key(name, labels), &METADATA)
     }
 
+    /// A histogram of OpenTelemetry's by its full name.
+    fn gen_ai(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+        self.recorder.register_histogram(&labelled(name.to_owned(), labels), &METADATA)
+    }
+
     /// The handles of one endpoint.
     pub fn endpoint(&self, endpoint: &EndpointKey) -> EndpointMeters {
         let attempts = |outcome: &str| {
@@ -96,6 +175,7 @@ impl Meters {
             settled_slow: attempts("slow"),
             neutral: attempts("neutral"),
             slow: self.counter("slow_crossings_total", &[("endpoint", endpoint.as_str())]),
+            stale: self.counter("stale_connections_total", &[("endpoint", endpoint.as_str())]),
         }
     }
 
@@ -105,8 +185,14 @@ impl Meters {
         PoolMeters {
             model: model.to_owned(),
             by_code: Mutex::default(),
-            first_token: self.histogram("first_token_seconds", &labels),
-            duration: self.histogram("request_seconds", &labels),
+            first_token: self.gen_ai(FIRST_TOKEN, &labels),
+            duration: self.gen_ai(REQUEST_DURATION, &labels),
+            per_output_token: self.gen_ai(PER_OUTPUT_TOKEN, &labels),
+            input_tokens: self.gen_ai(TOKEN_USAGE, &[("model", model), ("type", "input")]),
+            output_tokens: self.gen_ai(TOKEN_USAGE, &[("model", model), ("type", "output")]),
+            unreadable_events: self.counter("stream_events_unreadable_total", &labels),
+            all_open: self.gauge("pool_all_open", &labels),
+            all_open_seconds: self.counter("pool_all_open_seconds_total", &labels),
         }
     }
 
@@ -120,9 +206,15 @@ impl Meters {
         counter.increment(1);
     }
 
+    /// Folds what histograms were told into their buckets. Until then each sample takes memory, so that
+    /// it must be done often, whether anybody asks for the figures or not.
+    pub fn fold(&self) {
+        self.handle.run_upkeep();
+    }
+
     /// Everything counted, as Prometheus text.
     pub fn render(&self) -> String {
-        self.handle.run_upkeep();
+        self.fold();
         self.handle.render()
     }
 }
@@ -140,8 +232,56 @@ impl EndpointMeters {
     }
 }
 
+impl PoolMeters {
+    /// Counts the tokens that an answer reports. `streamed_for` is the time from the first token of a
+    /// stream that is complete to its last.
+    pub fn count_tokens(
+        &self,
+        input: Option<u64>,
+        output: Option<u64>,
+        streamed_for: Option<Duration>,
+    ) {
+        if let Some(tokens) = input {
+            self.input_tokens.record(tokens as f64);
+        }
+        if let Some(tokens) = output {
+            self.output_tokens.record(tokens as f64);
+        }
+        // Between the first token and the last lie one pause less than there are tokens.
+        let pauses = output.map_or(0, |tokens| tokens.saturating_sub(1));
+        if let Some(period) = streamed_for.filter(|_| pauses > 0) {
+            self.per_output_token.record(period.as_secs_f64() / pauses as f64);
+        }
+    }
+}
+
+impl StreamMeters {
+    /// Counts how an answer ended that was passed on; only a stream can be said to be aborted.
+    pub(crate) fn ended(&self, end: End, is_stream: bool) {
+        match end {
+            End::Complete => {}
+            End::Interrupted if is_stream => self.cut_by_upstream.increment(1),
+            End::ClientLeft if is_stream => self.left_by_client.increment(1),
+            End::Interrupted | End::ClientLeft => {}
+            End::Panicked => self.panics.increment(1),
+        }
+    }
+}
+
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    let seconds = Matcher::Suffix("seconds".to_owned());
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)?;
+    GEN_AI.into_iter().try_fold(builder, |builder, (name, buckets)| {
+        builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)
+    })
+}
+
 fn key(name: &str, labels: &[(&'static str, &str)]) -> Key {
+    labelled(format!("quorumgate_{name}"), labels)
+}
+
+fn labelled(name: String, labels: &[(&'static str, &str)]) -> Key {
     let labels: Vec<Label> =
         labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
-    Key::from_parts(format!("quorumgate_{name}"), labels)
+    Key::from_parts(name, labels)
 }

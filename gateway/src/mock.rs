@@ -1,4 +1,4 @@
-//! A model server that speaks OpenAI's routes and misbehaves when told to.
+//! A model server that speaks OpenAI's and Anthropic's routes and misbehaves when told to.
 //!
 //! A gateway's promises are about bad endpoints, and a bad endpoint has to be at hand: for a
 //! person with a terminal, for the demo, and for tests that must see the same fault each time.
@@ -30,13 +30,18 @@ mod admin;
 mod answer;
 mod behaviour;
 mod ledger;
+mod question;
+mod reply;
+mod route;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod visit;
+mod whole;
 
 use answer::{AnswerBody, error_response};
 use ledger::Ledger;
+use route::Route;
 
 pub use behaviour::{Behaviour, Closing, Hang, LATENCY_MS_MAX, TOKENS_MAX};
 pub use ledger::{Counts, RecordedRequest};
@@ -222,9 +227,7 @@ async fn route(
             visit::plain_request(mock, reset_order, request).await
         }
         "/health" | "/v1/models" => Ok(method_not_allowed("GET")),
-        "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings" => {
-            Ok(method_not_allowed("POST"))
-        }
+        path if Route::of(path) != Route::Other => Ok(method_not_allowed("POST")),
         _ => Ok(error_response(StatusCode::NOT_FOUND, "There is no such route.")),
     }
 }

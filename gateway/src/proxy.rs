@@ -9,9 +9,11 @@ mod answer;
 mod attempt;
 mod cors;
 mod dispatch;
+mod early;
+mod limit;
 mod log;
 mod relay;
-mod route;
+pub mod route;
 pub(crate) mod sse;
 mod usage;
 
@@ -26,13 +28,17 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
+use self::admission::{Admitted, Refusal, Vocabulary};
+use self::early::{Course, Early};
 use self::log::Line;
+pub(crate) use self::relay::End;
 use self::relay::{Interrupted, Relay};
-use self::route::Route;
+use self::route::{Dialect, Route};
 use crate::clock;
 use crate::config::{FailClosed, Retry};
-use crate::error::ApiError;
 use crate::fleet::Fleet;
+use crate::keys::Keys;
+use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
@@ -53,8 +59,16 @@ pub struct Gate {
     pub fleet: Arc<Fleet>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// Who may ask.
+    pub keys: Keys,
+    /// How much may be asked.
+    pub desk: Desk,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
+    /// Whether an endpoint is chosen anywhere by how a prompt begins.
+    pub has_prefixes: bool,
+    /// By what prompts are counted where an estimate cannot decide.
+    pub vocabulary: Option<Vocabulary>,
     /// How often it is tried.
     pub retry: Retry,
     /// Longest body, in bytes.
@@ -65,6 +79,8 @@ pub struct Gate {
     pub cors: Option<Cors>,
     /// This node's name, for the answer's header.
     pub node: HeaderValue,
+    /// After this long without a word the client of a stream gets a comment; `None`: it never does.
+    pub heartbeat: Option<Duration>,
 }
 
 /// The body of an answer.
@@ -73,6 +89,8 @@ pub enum Body {
     Full(Option<Bytes>),
     /// Passed on as it comes.
     Relay(Box<Relay>),
+    /// Begun before it was known what it will be.
+    Early(Box<Early>),
 }
 
 impl Gate {
@@ -84,62 +102,44 @@ impl Gate {
     /// # Cancel safety
     /// Dropping the future is how a client leaves: it cancels the attempt, which settles as neutral.
     pub async fn serve(
-        &self,
+        self: &Arc<Self>,
         upstream: &Upstream,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let started = clock::instant();
         let (head, body) = request.into_parts();
         let id = request_id(&head.headers);
-        let mut line = Line::new(&id, &head.headers);
-        let admitted =
-            admission::admit(&self.fail_closed, &head.method, head.uri.path(), &head.headers);
-        let route = match admitted {
-            Ok(route) => route,
-            Err(error) => return Ok(self.refuse(error, &id, line, None)),
-        };
-        if route == Route::Models {
-            line.close(200);
-            return Ok(self.stamp(self.models(), &id));
-        }
-        let read =
-            admission::read_body(body, &head.headers, self.max_body_bytes, self.body_idle).await;
-        let body = match read {
-            Ok(body) => body,
-            Err(error) => {
-                let error = error.unwrap_or_else(|| ApiError::invalid_request("No body."));
-                return Ok(self.refuse(error, &id, line, None));
+        // Who is refused at the door hears it in the dialect of the path, too.
+        let dialect = Route::of(head.uri.path()).map_or(Dialect::Opaque, Route::dialect);
+        let mut line = Line::new(&id, &head.headers, dialect);
+        let (call, pool) = match admission::admit(self, &head, body, &mut line).await {
+            Ok(Admitted::Call(call, pool)) => (call, pool),
+            Ok(Admitted::Told(response)) => {
+                line.close(200);
+                return Ok(self.stamp(response, &id));
             }
-        };
-        let found = admission::understand(&self.fail_closed, route, head.uri.path(), body)
-            .and_then(|call| {
-                let pool = self.fleet.pool(&call.model).ok_or_else(ApiError::model_not_found)?;
-                Ok((call, Arc::clone(pool)))
-            });
-        let (call, pool) = match found {
-            Ok(found) => found,
-            Err(error) => return Ok(self.refuse(error, &id, line, None)),
+            Err(Refusal::Because(error)) => return Ok(self.refuse(error, &id, line, None)),
+            // Nobody reads the answer; the line says by itself who left.
+            Err(Refusal::Gone) => return Ok(self.stamp(Response::new(Body::Full(None)), &id)),
         };
         line.model.clone_from(&pool.name);
+        let place = match self.place(&call, &pool) {
+            Ok(place) => place,
+            Err(refused) => {
+                let response = self.refuse(limit::error(&refused), &id, line, None);
+                return Ok(limit::show(&refused.left, response));
+            }
+        };
         let deadline = started + pool.timeouts.total;
-        let caller = (&id, &head.headers);
         // The client may have taken its time to say what it wants, and waits from then on. A limit
         // beyond the pool's own, be it beyond the reach of any clock, changes nothing.
         let limit = client_timeout(&head.headers);
         let own = limit.and_then(|limit| clock::instant().checked_add(limit));
         let own = own.filter(|own| *own < deadline);
-        let served = self.dispatch(upstream, &pool, &call, caller, deadline, &mut line);
-        // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
-        let served = match own {
-            None => served.await,
-            Some(own) => tokio::time::timeout_at(own, served)
-                .await
-                .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
-        };
-        match served {
-            Ok(served) => Ok(self.answer(served, &id, started, deadline, line)),
-            Err(error) => Ok(self.refuse(error, &id, line, Some(&pool))),
-        }
+        let (gate, upstream, headers) = (Arc::clone(self), upstream.clone(), head.headers);
+        let course =
+            Course { gate, upstream, pool, call, id, headers, started, deadline, own, line, place };
+        Ok(self.follow(course).await)
     }
 }
 
@@ -183,6 +183,7 @@ impl HttpBody for Body {
         match &mut *self {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Relay(relay) => Pin::new(relay.as_mut()).poll_frame(context),
+            Self::Early(early) => Pin::new(early.as_mut()).poll_frame(context),
         }
     }
 
@@ -190,6 +191,7 @@ impl HttpBody for Body {
         match self {
             Self::Full(bytes) => bytes.is_none(),
             Self::Relay(relay) => relay.is_end_stream(),
+            Self::Early(early) => early.is_end_stream(),
         }
     }
 
@@ -197,6 +199,7 @@ impl HttpBody for Body {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Relay(relay) => relay.size_hint(),
+            Self::Early(early) => early.size_hint(),
         }
     }
 }

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use self::connection::{Entry, Patiences};
 use crate::config;
 use crate::proxy::Gate;
-use crate::upstream::Upstream;
+use crate::upstream::{Roads, Upstream};
 
 pub use self::tls::{Identity, TlsError};
 
@@ -63,7 +63,7 @@ impl Server {
     pub fn start(
         config: &config::Server,
         identity: Option<&Arc<Identity>>,
-        connect: Duration,
+        roads: &Arc<Roads>,
         gate: &Arc<Gate>,
     ) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -86,7 +86,7 @@ impl Server {
             let worker = Worker {
                 entry: Entry::new(patiences, identity.map(Arc::clone), &gate.meters),
                 gate: Arc::clone(gate),
-                connect,
+                roads: Arc::clone(roads),
             };
             let told = told.clone();
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
@@ -112,11 +112,11 @@ impl Server {
 struct Worker {
     entry: Entry,
     gate: Arc<Gate>,
-    connect: Duration,
+    roads: Arc<Roads>,
 }
 
 /// What answers the requests of one worker.
-struct Desk {
+struct Answerer {
     gate: Arc<Gate>,
     upstream: Upstream,
 }
@@ -131,7 +131,7 @@ impl Worker {
             }
         };
         let entry = Arc::new(self.entry);
-        let desk = Arc::new(Desk { gate: self.gate, upstream: Upstream::new(self.connect) });
+        let answerer = Arc::new(Answerer { gate: self.gate, upstream: Upstream::new(&self.roads) });
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
         loop {
@@ -147,16 +147,17 @@ impl Worker {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok((stream, _)) => {
-                    let (entry, desk, told) = (Arc::clone(&entry), Arc::clone(&desk), told.clone());
+                    let (entry, answerer, told) =
+                        (Arc::clone(&entry), Arc::clone(&answerer), told.clone());
                     connections.spawn(async move {
                         let _place = place;
                         let answer = move |request| {
-                            let desk = Arc::clone(&desk);
+                            let answerer = Arc::clone(&answerer);
                             // In a box of its own: what it takes to find an answer is several KiB,
                             // which a long stream need not keep until its end.
-                            Box::pin(
-                                async move { desk.gate.receive(&desk.upstream, request).await },
-                            )
+                            Box::pin(async move {
+                                answerer.gate.receive(&answerer.upstream, request).await
+                            })
                         };
                         entry.receive(stream, answer, told).await;
                     });

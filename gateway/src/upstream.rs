@@ -1,186 +1,220 @@
-//! The way to the endpoints: one pooled client a worker, and the headers that go along.
+//! The way to the endpoints: one pool of connections a worker, and what goes along with a request.
 //!
-//! A client lives on the runtime of one worker, so that a request never wakes another thread. Of the
-//! caller's headers only a short list goes upstream: no credential, no cookie, no hop-by-hop field.
+//! A pool lives on the runtime of one worker, so that a request never wakes another thread; what all
+//! workers know lies in [`Roads`]. A connection that was at rest may end just as it is used; nothing
+//! was heard then, and the request is sent once more over a new one without anybody's notice.
+//!
+//! Invariants: a request is sent again at most once, never over a used connection, and never when it
+//! failed on a new one; whatever is dropped takes its connection or stream along.
 
+mod arrival;
+mod connect;
+mod headers;
+mod http2;
+mod paths;
+mod pause;
+mod pool;
+mod pulse;
+mod resolve;
+mod roads;
+mod socket;
+mod tls;
+mod wire;
+
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use breaker::Cause;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, body::Incoming};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
-use crate::config::{self, Kind};
+pub use self::arrival::Arrival;
+pub use self::connect::ConnectError;
+pub use self::headers::{headers_back, is_event_stream};
+pub use self::pause::{quota_pause, retry_after};
+pub use self::resolve::{Answering, Lookup};
+pub use self::roads::{RoadError, Roads};
+pub use self::tls::TlsError;
 
-/// Idle upstream connections are closed after this long: below the keep-alive of common engines.
-const POOL_IDLE: Duration = Duration::from_secs(20);
-/// Idle connections kept for one endpoint by one worker.
-const POOL_IDLE_MAX: usize = 256;
-/// Largest response head.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
+use self::arrival::Way as Over;
+use self::pool::{Found, Lane};
+use self::roads::Way;
+use self::wire::Lost;
+use crate::clock;
+use crate::fleet::Endpoint;
 
 /// The header by which an endpoint can tell a synthetic probe.
 pub const PROBE_HEADER: &str = "x-quorumgate-probe";
 
-/// The version of Anthropic's interface that is spoken.
-const ANTHROPIC_VERSION: &str = "2023-06-01";
+/// Connections at rest are looked through so often.
+const SWEEP: Duration = Duration::from_secs(5);
+/// A used connection that ends without an answer was ending when the request was sent only if that shows
+/// at once: within a round trip and a retransmission. Later, the endpoint had begun to work on it.
+const STALE_WITHIN: Duration = Duration::from_secs(2);
 
-/// A caller's headers that go upstream.
-const PASSED_ON: [HeaderName; 3] =
-    [header::ACCEPT, header::USER_AGENT, HeaderName::from_static("traceparent")];
+/// Room for the header fields of a usual request.
+const FIELDS: usize = 12;
 
-/// An upstream's headers that do not come back: hop-by-hop ones, and those that are ours to say.
-const KEPT_BACK: [&str; 13] = [
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-connection",
-    "server",
-    "set-cookie",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "x-request-id",
-    "x-should-retry",
-];
-
-/// What the gateway says about itself, and to pages in browsers, begins so; an upstream does not say
-/// it.
-const OURS: [&str; 2] = ["x-quorumgate-", "access-control-"];
-
-/// One worker's client.
+/// One worker's ways to the endpoints.
 #[derive(Clone)]
 pub struct Upstream {
-    client: Client<HttpConnector, Full<Bytes>>,
+    roads: Arc<Roads>,
+    lanes: Arc<Vec<Arc<Lane>>>,
+}
+
+/// Why a request got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// There was no connection to send it over.
+    #[error("no connection: {0}")]
+    Connect(#[from] ConnectError),
+    /// The connection ended before the head of an answer.
+    #[error("the connection ended before an answer")]
+    Broken,
+    /// What came was no answer.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+impl SendError {
+    /// What it says about the endpoint.
+    pub fn cause(self) -> Cause {
+        match self {
+            Self::Connect(_) => Cause::Refused,
+            Self::Broken => Cause::Cut,
+            Self::Malformed(_) => Cause::Malformed,
+        }
+    }
+}
+
+/// A request as it is to go out.
+#[derive(Clone, Debug)]
+pub struct Outgoing<'a> {
+    /// Its path, which begins with `/v1`.
+    pub path: &'a str,
+    /// What the endpoint calls the model.
+    pub model: &'a str,
+    /// The type of its body.
+    pub content_type: HeaderValue,
+    /// Its id.
+    pub id: &'a HeaderValue,
+    /// The headers of whoever asked.
+    pub caller: &'a HeaderMap,
+    /// Its body.
+    pub body: Bytes,
 }
 
 impl Upstream {
-    /// A client for the current runtime.
-    pub fn new(connect_timeout: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(connect_timeout));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(POOL_IDLE_MAX)
-            .http1_max_buf_size(HEAD_BYTES_MAX)
-            .build(connector);
-        Self { client }
+    /// A pool for the current runtime.
+    pub fn new(roads: &Arc<Roads>) -> Self {
+        let lanes = roads.destinations.iter().map(|to| Arc::new(Lane::new(Arc::clone(to))));
+        let lanes = Arc::new(lanes.collect::<Vec<_>>());
+        tokio::spawn(sweep(Arc::downgrade(&lanes)));
+        Self { roads: Arc::clone(roads), lanes }
     }
 
-    /// Sends a request; dropping the future closes its connection.
+    /// A request to `endpoint`, with its own credential. `None`: its address cannot be written as a URI,
+    /// which a checked configuration rules out.
+    pub fn request(&self, endpoint: &Endpoint, what: Outgoing<'_>) -> Option<Request<Full<Bytes>>> {
+        let way = self.roads.way(&endpoint.key)?;
+        let target = paths::target(&endpoint.config, what.path, what.model);
+        let mut request = Request::new(Full::new(what.body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = target.parse().ok()?;
+        let headers = request.headers_mut();
+        headers.reserve(FIELDS);
+        headers::send_along(headers, endpoint.config.kind, what.caller, what.id);
+        headers.insert(header::CONTENT_TYPE, what.content_type);
+        if let Some((name, value)) = &way.credential {
+            headers.insert(name.clone(), value.clone());
+        } else if endpoint.config.api_key.is_some() {
+            return None;
+        }
+        Some(request)
+    }
+
+    /// A question for a path of the endpoint's own, without a credential.
+    pub fn get(path: &str) -> Option<Request<Full<Bytes>>> {
+        let uri: Uri = path.parse().ok()?;
+        Request::get(uri).body(Full::new(Bytes::new())).ok()
+    }
+
+    /// Sends a request to `endpoint` and waits for the head of the answer.
     ///
     /// # Errors
-    /// The connection could not be made, or broke before the response head.
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
-        self.client.request(request).await
-    }
-}
-
-/// A request to `endpoint`, with its own credential. `None`: the address cannot be written as a URI,
-/// which a checked configuration rules out.
-pub fn request(
-    endpoint: &config::Endpoint,
-    path: &str,
-    (id, caller): (&HeaderValue, &HeaderMap),
-    body: Bytes,
-) -> Option<Request<Full<Bytes>>> {
-    let uri = format!("http://{}{}{path}", endpoint.authority, endpoint.base_path);
-    let mut request = Request::new(Full::new(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = uri.parse().ok()?;
-    let headers = request.headers_mut();
-    for name in PASSED_ON {
-        if let Some(value) = caller.get(&name) {
-            headers.insert(name, value.clone());
-        }
-    }
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(HeaderName::from_static("x-request-id"), id.clone());
-    if endpoint.kind == Kind::Anthropic {
-        let version = HeaderValue::from_static(ANTHROPIC_VERSION);
-        headers.insert(HeaderName::from_static("anthropic-version"), version);
-    }
-    if let Some(key) = &endpoint.api_key {
-        let (name, value) = match endpoint.kind {
-            Kind::Anthropic => ("x-api-key", HeaderValue::from_str(key.expose())),
-            Kind::Azure => ("api-key", HeaderValue::from_str(key.expose())),
-            Kind::OpenAi | Kind::Vllm | Kind::Sglang => {
-                ("authorization", HeaderValue::from_str(&format!("Bearer {}", key.expose())))
-            }
+    /// [`SendError`]. A used connection that was just ending is no error: the request is sent once more.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection is closed or the stream reset.
+    pub async fn send(
+        &self,
+        endpoint: &Endpoint,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Arrival>, SendError> {
+        let way = self.roads.way(&endpoint.key).ok_or(ConnectError::Name)?;
+        let lane = self.lanes.get(way.lane).ok_or(ConnectError::Name)?;
+        let (found, is_used) = match lane.used() {
+            Some(found) => (found, true),
+            None => (self.fresh(lane, way).await?, false),
         };
-        let mut value = value.ok()?;
-        value.set_sensitive(true);
-        headers.insert(HeaderName::from_static(name), value);
+        let spare = found.may_end_unheard(is_used).then(|| request.clone());
+        let began = clock::instant();
+        let lost = match over(lane, way, found, request).await {
+            Ok(response) => return Ok(response),
+            Err(lost) => lost,
+        };
+        let was_ending = is_used && lost.is_unanswered && began.elapsed() < STALE_WITHIN;
+        let Some(request) = spare.filter(|_| was_ending || lost.is_untouched) else {
+            return Err(lost.error);
+        };
+        endpoint.meters.stale.increment(1);
+        let found = self.fresh(lane, way).await?;
+        over(lane, way, found, request).await.map_err(|lost| lost.error)
     }
-    Some(request)
+
+    async fn fresh(&self, lane: &Lane, way: &Way) -> Result<Found, ConnectError> {
+        let made = tokio::time::timeout(way.connect, lane.fresh(&self.roads.resolver)).await;
+        made.unwrap_or(Err(ConnectError::Timeout))
+    }
 }
 
-/// The upstream's headers that the caller may see.
-pub fn headers_back(upstream: &HeaderMap) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(upstream.len());
-    for (name, value) in upstream {
-        let is_ours = OURS.iter().any(|ours| name.as_str().starts_with(ours));
-        if !is_ours && !KEPT_BACK.contains(&name.as_str()) {
-            headers.append(name.clone(), value.clone());
+/// Sends a request over a connection.
+async fn over(
+    lane: &Arc<Lane>,
+    way: &Way,
+    found: Found,
+    mut request: Request<Full<Bytes>>,
+) -> Result<Response<Arrival>, Lost> {
+    match found {
+        Found::Own(mut wire) => {
+            request.headers_mut().insert(header::HOST, way.host.clone());
+            let response = wire.ask(request).await?;
+            // Nobody asked for another protocol, and what follows is not HTTP.
+            let is_last = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            let over = if is_last { Over::Last(wire) } else { Over::Own(wire, Arc::clone(lane)) };
+            Ok(response.map(|body| Arrival::new(body, over)))
+        }
+        Found::Shared(mut channel, place) => {
+            if let Some(uri) = way.absolute(request.uri()) {
+                *request.uri_mut() = uri;
+            }
+            *request.version_mut() = Version::HTTP_2;
+            let response = channel.ask(request).await?;
+            Ok(response.map(|body| Arrival::new(body, Over::Shared(place))))
         }
     }
-    headers
 }
 
-/// Whether an answer is a stream of events.
-pub fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
-}
-
-/// How long the upstream asks to be left alone, from `retry-after-ms` or `retry-after` in seconds.
-pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let seconds = number("retry-after-ms").map(|ms| ms / 1_000.0).or(number("retry-after"))?;
-    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(3_600.0)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect()
-    }
-
-    #[test]
-    fn u10_retry_after_is_read_and_clamped_and_garbage_is_none() {
-        let read = |value| retry_after(&headers(&[("retry-after", value)]));
-        assert_eq!(read("1"), Some(Duration::from_secs(1)));
-        assert_eq!(read("99999"), Some(Duration::from_secs(3_600)));
-        for garbage in ["", "soon", "-1", "NaN", "inf"] {
-            assert_eq!(read(garbage), None, "{garbage}");
+/// Closes what has rested for too long, while the worker lives.
+async fn sweep(lanes: Weak<Vec<Arc<Lane>>>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Some(lanes) = lanes.upgrade() else { return };
+        let now = clock::instant();
+        for lane in lanes.iter() {
+            lane.sweep(now);
         }
-        let both = headers(&[("retry-after", "9"), ("retry-after-ms", "250")]);
-        assert_eq!(retry_after(&both), Some(Duration::from_millis(250)));
-    }
-
-    #[test]
-    fn u23_hop_by_hop_and_own_headers_do_not_come_back() {
-        let back = headers_back(&headers(&[
-            ("transfer-encoding", "chunked"),
-            ("set-cookie", "a=b"),
-            ("x-should-retry", "true"),
-            ("access-control-allow-origin", "*"),
-            ("openai-processing-ms", "12"),
-        ]));
-        assert_eq!(back.len(), 1);
-        assert_eq!(back["openai-processing-ms"], "12");
     }
 }

@@ -184,6 +184,9 @@ async fn the_walk_through_of_the_design_document_holds_step_by_step() {
     assert_eq!((status, &body["error"]["code"]), (403, &json!("missing_required_header")));
     assert_eq!(seen_by(upstream).await, 0);
     assert_eq!(ask(&gateway, Some("agent-demo")).await.0, 200);
+    let has_tokens =
+        |line: &String| line.contains("\"input_tokens\":") && line.contains("\"output_tokens\":");
+    until("the line is written", async || gateway.log().iter().any(has_tokens)).await;
 
     // Three failures are passed on, the fourth request meets the open circuit.
     switch(upstream, "fail", true).await;

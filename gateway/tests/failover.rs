@@ -257,7 +257,7 @@ async fn u10_alone_a_429_comes_back_with_a_sane_time_and_no_upstream_is_asked_un
         assert_eq!(reply.header("retry-after-ms"), format!("{seconds}000"), "{line}");
         assert_eq!(reply.header("x-should-retry"), should_retry, "{line}");
         let next = house.ask().await;
-        assert_eq!((next.status, next.code().as_str()), (503, "circuit_open"), "{line}");
+        assert_eq!((next.status, next.code().as_str()), (429, "rate_limit_exceeded"), "{line}");
         let left: u64 = next.header("retry-after-ms").parse().unwrap();
         assert!(left > 0 && left <= seconds.parse::<u64>().unwrap() * 1_000, "{line}: {left}");
         assert_eq!(raw.count(), 1, "{line}");

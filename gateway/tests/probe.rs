@@ -205,7 +205,7 @@ async fn each_kind_of_server_is_asked_in_its_own_dialect() {
     }
     let rows = [
         ("openai", "/v1/chat/completions", "max_completion_tokens", "authorization", "Bearer k"),
-        ("azure", "/v1/chat/completions", "max_completion_tokens", "api-key", "k"),
+        ("azure", "/openai/v1/chat/completions", "max_completion_tokens", "api-key", "k"),
         ("vllm", "/v1/chat/completions", "max_tokens", "authorization", "Bearer k"),
         ("sglang", "/v1/chat/completions", "max_tokens", "authorization", "Bearer k"),
         ("anthropic", "/v1/messages", "max_tokens", "x-api-key", "k"),

@@ -70,7 +70,7 @@ async fn what_is_refused_never_reaches_an_upstream_and_the_next_request_is_serve
     let long = format!(r#"{{"model":"demo","x":"{}"}}"#, "y".repeat(1_000));
     let post = |path: &str, body: &str| Ask::post(path, body).header("x-agent-id", "me");
     let cases = [
-        (post("/v1/nothing", QUESTION), 404, "path_not_allowed"),
+        (post("/v2/chat/completions", QUESTION), 404, "path_not_allowed"),
         (post("/v1/chat/completions/", QUESTION), 404, "path_not_allowed"),
         (post("/v1//chat/../chat/completions", QUESTION), 404, "path_not_allowed"),
         (post("/v1/chat%2fcompletions", QUESTION), 404, "path_not_allowed"),

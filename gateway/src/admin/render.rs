@@ -179,8 +179,7 @@ impl Admin {
             tenants::measure(now, &self.meters, endpoint);
         }
         for pool in self.seat.fleet().pools() {
-            let all_open = if pool.is_all_open(now) { 1.0 } else { 0.0 };
-            self.meters.gauge("pool_all_open", &[("model", &pool.name)]).set(all_open);
+            pool.meters.all_open.set(if pool.is_all_open(now) { 1.0 } else { 0.0 });
         }
         let council = self.seat.council();
         self.meters.gauge("electorate", &[]).set(council.electorate_size() as f64);

@@ -15,8 +15,8 @@ use super::scalar::Refusal;
 const HOST_BYTES_MAX: usize = 253;
 /// Longest path that is asked for at an endpoint, in bytes.
 const PATH_BYTES_MAX: usize = 256;
-/// The port of `http` where none is given.
-const HTTP_PORT: u16 = 80;
+/// What to write for the address of an endpoint.
+pub(super) const FORM: &str = "write http://host:port or https://host:port";
 /// Where one cloud answers questions about the machine over IPv6.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
 
@@ -43,48 +43,73 @@ fn embedded(six: Ipv6Addr) -> Option<Ipv4Addr> {
     (is_compatible || is_translated).then(|| Ipv4Addr::new(first, second, third, fourth))
 }
 
+/// How an endpoint is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// In the clear.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The scheme as addresses begin with it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port where none is given.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
 /// Where an endpoint is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Upstream {
+    /// How it is spoken to.
+    pub(super) scheme: Scheme,
     /// `host:port` in lower case.
     pub(super) authority: String,
     /// Empty, or `/prefix` without a trailing slash.
     pub(super) base_path: String,
 }
 
-/// Takes the address of an endpoint apart: `http://host`, with a port and a base path if wanted.
+/// Takes the address of an endpoint apart: `http://host` or `https://host`, with a port and a base
+/// path if wanted.
 ///
 /// # Errors
 /// Another scheme, a part that has no meaning here, or a host that is never to be called.
 pub(super) fn upstream(text: &str) -> Result<Upstream, Refusal> {
-    let rest = after_scheme(text)?;
+    let (scheme, rest) = split_scheme(text)?;
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     if authority.contains('@') {
         return Err(Refusal::new("has a user before the host", "remove it and use api_key"));
     }
     if rest.contains(['?', '#']) {
-        return Err(Refusal::new("has a query or fragment", "write http://host:port"));
+        return Err(Refusal::new("has a query or fragment", FORM));
     }
     let (host, port) = split_port(authority)?;
     let host = checked_host(host)?;
-    let port = port.map_or(Ok(HTTP_PORT), checked_port)?;
-    Ok(Upstream { authority: format!("{host}:{port}"), base_path: base_path(path)? })
+    let port = port.map_or(Ok(scheme.port()), checked_port)?;
+    Ok(Upstream { scheme, authority: format!("{host}:{port}"), base_path: base_path(path)? })
 }
 
-fn after_scheme(text: &str) -> Result<&str, Refusal> {
-    let (scheme, rest) = text
-        .split_once("://")
-        .ok_or_else(|| Refusal::new("has no scheme", "write http://host:port"))?;
-    if scheme.eq_ignore_ascii_case("http") {
-        return Ok(rest);
-    }
-    if scheme.eq_ignore_ascii_case("https") {
-        return Err(Refusal::new(
-            "uses https, which is not supported by this version",
-            "write http:// and let a sidecar or proxy speak TLS",
-        ));
-    }
-    Err(Refusal::new("has a scheme that is not http", "write http://host:port"))
+fn split_scheme(text: &str) -> Result<(Scheme, &str), Refusal> {
+    let (scheme, rest) =
+        text.split_once("://").ok_or_else(|| Refusal::new("has no scheme", FORM))?;
+    let known = [Scheme::Http, Scheme::Https];
+    known
+        .into_iter()
+        .find(|known| scheme.eq_ignore_ascii_case(known.as_str()))
+        .map(|known| (known, rest))
+        .ok_or_else(|| Refusal::new("has a scheme that is neither http nor https", FORM))
 }
 
 fn base_path(path: &str) -> Result<String, Refusal> {
@@ -141,6 +166,66 @@ pub(super) fn host_and_port(text: &str) -> Result<String, Refusal> {
     let host = checked_host(host)?;
     let port = checked_port(port)?;
     Ok(format!("{host}:{port}"))
+}
+
+/// Takes the name that a certificate must carry: a host name or an IP address, without brackets.
+///
+/// # Errors
+/// No certificate can carry it.
+pub(super) fn certificate_name(text: &str) -> Result<String, Refusal> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.to_string());
+    }
+    let is_plain = |label: &str| !label.starts_with('-') && !label.ends_with('-');
+    match checked_name(text) {
+        Ok(name) if name.split('.').all(is_plain) && !name.ends_with('.') => Ok(name),
+        _ => Err(Refusal::new(
+            "is no name of a certificate",
+            "write a host name or an IP address, without a scheme or port",
+        )),
+    }
+}
+
+/// Takes the origin of a page as a browser names it: `scheme://host[:port]` in lower case.
+///
+/// # Errors
+/// A browser never writes it so, and no page would ever be let in by it.
+pub(super) fn origin(text: &str) -> Result<String, Refusal> {
+    const CURE: &str = "write scheme://host or scheme://host:port, for example https://app.example";
+    let refuse = |problem: &str| Err(Refusal::new(problem, CURE));
+    let Some((scheme, authority)) = text.split_once("://") else {
+        return refuse("has no scheme");
+    };
+    let is_allowed =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+.-".contains(&byte);
+    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return refuse("has capital letters, which a browser does not send");
+    }
+    if !scheme.starts_with(|first: char| first.is_ascii_lowercase())
+        || !scheme.bytes().all(is_allowed)
+    {
+        return refuse("has no valid scheme");
+    }
+    if authority.contains(['/', '?', '#', '@', '*']) {
+        return refuse("has more than a scheme, a host and a port");
+    }
+    let (host, port) = split_port(authority)?;
+    let port = port.map(checked_port).transpose()?;
+    let written = match port {
+        None => host.to_owned(),
+        Some(port) => format!("{host}:{port}"),
+    };
+    if checked_host(host)? != host || written != authority {
+        return refuse("is not spelled as a browser does");
+    }
+    let known = [Scheme::Http, Scheme::Https].into_iter().find(|known| known.as_str() == scheme);
+    if known.is_some_and(|known| port == Some(known.port())) {
+        return Err(Refusal::new(
+            "names the port that its scheme has anyway, which a browser leaves out",
+            "leave the port out",
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 fn split_port(authority: &str) -> Result<(&str, Option<&str>), Refusal> {
@@ -240,6 +325,8 @@ mod tests {
         assert_eq!(authority_of("HTTP://Gpu-A.Example./"), Ok("gpu-a.example.:80".into()));
         assert_eq!(authority_of("http://[::0001]:1"), Ok("[::1]:1".into()));
         assert_eq!(authority_of("http://[::1]"), Ok("[::1]:80".into()));
+        assert_eq!(authority_of("HTTPS://Api.Example"), Ok("api.example:443".into()));
+        assert_eq!(authority_of("https://[::1]:8443"), Ok("[::1]:8443".into()));
         let found = upstream("http://a:1/openai/x/").unwrap();
         assert_eq!(found.base_path, "/openai/x");
         assert_eq!(upstream("http://a:1//").unwrap().base_path, "");
@@ -252,7 +339,10 @@ mod tests {
             "http://",
             "http:///x",
             "gpu-a:8000",
-            "https://a",
+            "ftp://a",
+            "https://",
+            "https://user:pass@a",
+            "https://a/v1",
             "file:///etc/passwd",
             "gopher://a",
             "http://user:pass@a",
@@ -296,6 +386,7 @@ mod tests {
     fn m08_a_metadata_address_is_refused_in_every_spelling() {
         for text in [
             "http://169.254.169.254",
+            "https://169.254.169.254",
             "http://169.254.0.1:80/latest",
             "http://[fd00:ec2::254]",
             "http://[::ffff:169.254.169.254]",
@@ -307,6 +398,52 @@ mod tests {
         }
         for text in ["http://[::ffff:127.0.0.1]", "http://169.253.1.1", "http://[fd00:ec2::253]"] {
             assert!(upstream(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_taken_only_as_a_browser_writes_it() {
+        for text in [
+            "https://app.example",
+            "http://localhost:3000",
+            "https://[::1]:8443",
+            "http://app.example:443",
+            "capacitor://localhost",
+        ] {
+            assert_eq!(origin(text).as_deref(), Ok(text));
+        }
+        for text in [
+            "",
+            "*",
+            "null",
+            "app.example",
+            "https://",
+            "https://App.example",
+            "HTTPS://app.example",
+            "https://app.example/",
+            "https://app.example/path",
+            "https://app.example?x",
+            "https://*.example",
+            "https://u@app.example",
+            "https://app.example:443",
+            "http://app.example:80",
+            "https://app.example:0443",
+            "https://app.example:",
+            "https://[::0001]",
+            "https://ä.example",
+            "1s://a",
+        ] {
+            assert!(origin(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_names_a_host_and_nothing_else() {
+        assert_eq!(certificate_name("Gpu-A.internal"), Ok("gpu-a.internal".into()));
+        assert_eq!(certificate_name("10.0.0.1"), Ok("10.0.0.1".into()));
+        assert_eq!(certificate_name("::0001"), Ok("::1".into()));
+        for text in ["", "a:443", "https://a", "*.a", "a.", "-a", "a-.b", "[::1]", "1.2.3", "a b"] {
+            assert!(certificate_name(text).is_err(), "{text:?}");
         }
     }
 

@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Config;
@@ -16,10 +17,13 @@ use super::file::{File, Given, Scalar};
 use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
 
+mod callers;
 mod circuit;
 mod cluster;
+mod limits;
 mod models;
 mod process;
+mod retry;
 
 /// Longest duration of any setting; more is a slip of the pen.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -49,8 +53,8 @@ pub(super) fn check(
         cluster: cluster::cluster(&root, &file.cluster)?,
         state: process::state(&root, &file.state)?,
         fail_closed: process::fail_closed(&root, &file.fail_closed)?,
-        api_keys: Vec::new(),
-        retry: process::retry(&root, &file.retry, &pools)?,
+        api_keys: callers::api_keys(&root, file, &pools)?,
+        retry: retry::retry(&root, file, &pools)?,
         log: process::log(&root, &file.log)?,
         pools,
     })
@@ -105,4 +109,13 @@ fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Refusal> {
         let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
         Refusal::new("is not known", did_you_mean(text, &words))
     })
+}
+
+/// Reads the path of a file.
+fn file_path(text: &str) -> Result<PathBuf, Refusal> {
+    let path = PathBuf::from(text);
+    if path.file_name().is_none() || text.ends_with('/') {
+        return Err(Refusal::new("is no file", "write a path with the name of a file at its end"));
+    }
+    Ok(path)
 }

@@ -16,19 +16,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::error::ConfigError;
-use super::{
-    ALIASES_MAX, ALLOWED_PATHS_MAX, ENDPOINTS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX,
-    STATUS_CODES_MAX,
-};
 
 mod effective;
 mod place;
 mod refusal;
+mod tables;
 
 pub(super) use effective::effective;
+pub(super) use tables::{
+    AdminSection, ApiKeySection, CircuitSection, ClusterSection, ClusterTlsSection, CodeList,
+    CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, HalfOpenSection,
+    LimitsSection, LogSection, ModelSection, OpenSection, P95Section, ProbeSection, QuorumSection,
+    RampSection, RetrySection, ServerSection, ServerTimeoutsSection, ServerTlsSection, SlowSection,
+    StateSection, TenantSection, TimeoutsSection, UpstreamTlsSection,
+};
 
 /// Most YAML nodes in one file: some eighty for each of 10,000 endpoints if each has a rule of its
-/// own, and room to spare.
+/// own, some fifteen for each of 10,000 keys, and room to spare.
 const NODES_MAX: usize = 1_000_000;
 /// Most nodes that aliases may repeat, so that a few anchors cannot grow into a huge file.
 const REPEATED_NODES_MAX: usize = 100_000;
@@ -201,9 +205,6 @@ impl<T, const MAX: usize> Given<List<T, MAX>> {
     }
 }
 
-/// A list of statuses.
-pub(super) type CodeList = List<Scalar, STATUS_CODES_MAX>;
-
 struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
@@ -222,273 +223,5 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T,
             entries.push(entry);
         }
         Ok(List(entries))
-    }
-}
-
-/// Declares a section: its keys, in the order in which they are written.
-macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($key:ident: $type:ty,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Default, Deserialize, Serialize)]
-        #[serde(default, deny_unknown_fields)]
-        pub(super) struct $name {
-            $(
-                #[serde(skip_serializing_if = "Given::is_absent")]
-                pub(super) $key: Given<$type>,
-            )*
-        }
-    };
-}
-
-section! {
-    /// The whole file.
-    File {
-        server: ServerSection,
-        admin: AdminSection,
-        cluster: ClusterSection,
-        state: StateSection,
-        fail_closed: FailClosedSection,
-        circuit_breaker: Box<CircuitSection>,
-        timeouts: Box<TimeoutsSection>,
-        retry: RetrySection,
-        models: List<ModelSection, MODELS_MAX>,
-        log: LogSection,
-    }
-}
-
-section! {
-    /// `server`.
-    ServerSection {
-        listen: Scalar,
-        max_body: Scalar,
-        workers: Scalar,
-        timeouts: ServerTimeoutsSection,
-        drain_delay: Scalar,
-        drain_timeout: Scalar,
-    }
-}
-
-section! {
-    /// `server.timeouts`.
-    ServerTimeoutsSection {
-        headers: Scalar,
-        body_idle: Scalar,
-        keep_alive: Scalar,
-    }
-}
-
-section! {
-    /// `admin`.
-    AdminSection {
-        listen: Scalar,
-        token: Scalar,
-        read_token: Scalar,
-    }
-}
-
-section! {
-    /// `cluster`.
-    ClusterSection {
-        id: Scalar,
-        node_id: Scalar,
-        listen: Scalar,
-        advertise: Scalar,
-        seeds: List<Scalar, SEEDS_MAX>,
-        tls: ClusterTlsSection,
-        gossip_interval: Scalar,
-        push: Scalar,
-        quorum: QuorumSection,
-    }
-}
-
-section! {
-    /// `cluster.tls`.
-    ClusterTlsSection {
-        ca: Scalar,
-        cert: Scalar,
-        key: Scalar,
-        insecure: Scalar,
-    }
-}
-
-section! {
-    /// `cluster.quorum`.
-    QuorumSection {
-        expected_members: Scalar,
-        member_grace: Scalar,
-        max_open: Scalar,
-        observe: Scalar,
-        of: Scalar,
-        max_open_share: Scalar,
-        suspect_unready: Scalar,
-    }
-}
-
-section! {
-    /// `state`.
-    StateSection {
-        file: Scalar,
-        every: Scalar,
-    }
-}
-
-section! {
-    /// `fail_closed`.
-    FailClosedSection {
-        require_header: Scalar,
-        allowed_paths: List<Scalar, ALLOWED_PATHS_MAX>,
-        max_messages: Scalar,
-        max_input_tokens: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker`, of all endpoints, of a model or of an endpoint.
-    CircuitSection {
-        preset: Scalar,
-        mode: Scalar,
-        scope: Scalar,
-        tenant: TenantSection,
-        failure_threshold: Scalar,
-        failure_ratio: Scalar,
-        window: Scalar,
-        min_requests: Scalar,
-        slow: SlowSection,
-        open: OpenSection,
-        recovery: Scalar,
-        ramp: RampSection,
-        half_open: HalfOpenSection,
-        probe: ProbeSection,
-        fault_status_codes: CodeList,
-        neutral_status_codes: CodeList,
-        capacity_status_codes: CodeList,
-        credential_status_codes: CodeList,
-        pause_status_codes: CodeList,
-    }
-}
-
-section! {
-    /// `circuit_breaker.tenant`.
-    TenantSection {
-        header: Scalar,
-        max: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker.slow`.
-    SlowSection {
-        total: Scalar,
-        first_token: Scalar,
-        min_tokens_per_second: Scalar,
-        dedup: Scalar,
-        confirmations: Scalar,
-        p95: P95Section,
-        relative: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker.slow.p95`.
-    P95Section {
-        first_token: Scalar,
-        total: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker.open`.
-    OpenSection {
-        base: Scalar,
-        max: Scalar,
-        reset_after: Scalar,
-        ttl: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker.ramp`.
-    RampSection {
-        duration: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker.half_open`.
-    HalfOpenSection {
-        max_requests: Scalar,
-        max_prompt_tokens: Scalar,
-        successes: Scalar,
-        share: Scalar,
-        deadline: Scalar,
-    }
-}
-
-section! {
-    /// `circuit_breaker.probe`.
-    ProbeSection {
-        enabled: Scalar,
-        route: Scalar,
-        first_token: Scalar,
-        max_tokens: Scalar,
-        prompt: Scalar,
-        cache_usage_max: Scalar,
-        metrics_path: Scalar,
-    }
-}
-
-section! {
-    /// `timeouts`, of all models or of one.
-    TimeoutsSection {
-        connect: Scalar,
-        first_byte: Scalar,
-        first_token: Scalar,
-        idle: Scalar,
-        total: Scalar,
-    }
-}
-
-section! {
-    /// `retry`.
-    RetrySection {
-        max_attempts: Scalar,
-        on: List<Scalar, RETRY_ON_MAX>,
-    }
-}
-
-section! {
-    /// One entry of `models`.
-    ModelSection {
-        name: Scalar,
-        aliases: List<Scalar, ALIASES_MAX>,
-        policy: Scalar,
-        on_all_open: Scalar,
-        timeouts: Box<TimeoutsSection>,
-        circuit_breaker: Box<CircuitSection>,
-        endpoints: List<EndpointSection, ENDPOINTS_MAX>,
-    }
-}
-
-section! {
-    /// One entry of a model's `endpoints`.
-    EndpointSection {
-        name: Scalar,
-        address: Scalar,
-        kind: Scalar,
-        upstream_model: Scalar,
-        weight: Scalar,
-        api_key: Scalar,
-        health_path: Scalar,
-        health_interval: Scalar,
-        health_timeout: Scalar,
-        circuit_breaker: Box<CircuitSection>,
-    }
-}
-
-section! {
-    /// `log`.
-    LogSection {
-        format: Scalar,
-        level: Scalar,
     }
 }

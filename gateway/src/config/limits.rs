@@ -5,15 +5,17 @@
 pub const API_KEYS_MAX: usize = 10_000;
 /// Most models that one key is confined to.
 pub const KEY_MODELS_MAX: usize = 256;
+/// Most origins in `server.cors`.
+pub const CORS_ORIGINS_MAX: usize = 64;
 
 /// Upper bounds on what is admitted; `None` sets none. They hold on each node by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests in any sliding minute, at least 1.
+    /// Requests in any sliding minute, 1 to 10⁹.
     pub rpm: Option<u64>,
-    /// Tokens, prompt and answer together, in any sliding minute, at least 1.
+    /// Tokens, prompt and answer together, in any sliding minute, 1 to 10¹².
     pub tpm: Option<u64>,
-    /// Requests in flight, at least 1.
+    /// Requests in flight, 1 to 10⁶.
     pub concurrency: Option<u32>,
 }
 
@@ -24,7 +26,8 @@ pub struct ApiKey {
     pub name: String,
     /// SHA-256 of the key. The key itself stands nowhere.
     pub sha256: [u8; 32],
-    /// The models it may ask for, by name or alias; `None`: all.
+    /// The models it may ask for, by name or alias as the file has them; 1 to [`KEY_MODELS_MAX`],
+    /// `None`: all.
     pub models: Option<Vec<String>>,
     /// How much it may ask for.
     pub limits: Limits,
@@ -120,7 +123,8 @@ pub enum Tokenizer {
 /// Who may call from a page in a browser; without it no such header is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// The origins that may, each as `scheme://host[:port]`; `*` alone lets all.
+    /// The origins that may, each as `scheme://host[:port]`, as a browser writes it; `*` alone lets
+    /// all. 1 to [`CORS_ORIGINS_MAX`].
     pub origins: Vec<String>,
     /// How long a browser may remember the permission, in seconds; 0 to 86,400, 600 by default.
     pub max_age_seconds: u32,

@@ -169,16 +169,29 @@ impl<'a> Section<'a> {
         key: &str,
         given: &Given<Scalar>,
     ) -> Result<Option<Secret>, ConfigError> {
+        self.hidden(key, given, |value| scalar::credential(value).map(Secret::new))
+    }
+
+    /// Reads a setting with `parse`, in whose place somebody may have written a secret: what is wrong
+    /// with it is said without showing it.
+    ///
+    /// # Errors
+    /// A variable cannot be put in place, or `parse` refuses the value.
+    pub(super) fn hidden<T>(
+        &self,
+        key: &str,
+        given: &Given<Scalar>,
+        parse: impl Fn(&str) -> Result<T, Refusal>,
+    ) -> Result<Option<T>, ConfigError> {
         let Some(raw) = given.get() else {
             return Ok(None);
         };
-        scalar::expand(&raw.0, self.source.env)
-            .and_then(|value| scalar::credential(&value))
-            .map(|value| Some(Secret::new(value)))
-            .map_err(|refusal| {
+        scalar::expand(&raw.0, self.source.env).and_then(|value| parse(&value)).map(Some).map_err(
+            |refusal| {
                 let problem = format!("the value {}", refusal.problem);
                 self.refuse(key, given.place(), &problem, &refusal.cure)
-            })
+            },
+        )
     }
 }
 

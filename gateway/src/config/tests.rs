@@ -5,8 +5,11 @@
 
 use super::*;
 
+mod callers;
 mod circuit;
 mod levels;
+mod plane;
+mod reach;
 mod refused;
 mod useless;
 
@@ -81,6 +84,7 @@ fn environment(name: &str) -> Option<String> {
         "EMPTY" => "",
         "BROKEN" => "hunter2\nadmin: {}",
         "PRICK" => "x: {y",
+        "DIGEST_A" => "a665a45920422f9d417e4867efdc4fb8a04a1f3fff1fa07e998e86f7f7a27ae3",
         "NUMBER" => "7",
         _ => return None,
     };
@@ -341,27 +345,31 @@ fn a_file_is_read_from_disk() {
 
 #[test]
 fn a_file_cut_anywhere_is_accepted_or_refused_in_one_line() {
-    let mut accepted = 0;
-    for end in (0..EXAMPLE.len()).filter(|end| EXAMPLE.is_char_boundary(*end)) {
-        match parse(&EXAMPLE[..end], "gw.yaml", &environment) {
-            Ok(_) => accepted += 1,
-            Err(error) => assert_one_line(&error.to_string()),
+    for example in [EXAMPLE, plane::EXAMPLE] {
+        let mut accepted = 0;
+        for end in (0..example.len()).filter(|end| example.is_char_boundary(*end)) {
+            match parse(&example[..end], "gw.yaml", &environment) {
+                Ok(_) => accepted += 1,
+                Err(error) => assert_one_line(&error.to_string()),
+            }
         }
+        assert!(accepted > 10, "{accepted}");
     }
-    assert!(accepted > 10, "{accepted}");
 }
 
 #[test]
 fn a_file_with_one_wrong_character_is_accepted_or_refused_in_one_line() {
     const WRONG: [&str; 13] =
         ["", ":", "\n", "\t", "{", "]", "\"", "${", "*", "&", "- ", "\u{0}", "é"];
-    // Each place gets one of them in turn, which is enough for each to meet every kind of place.
-    let places = EXAMPLE.char_indices().zip(WRONG.iter().cycle());
-    for ((at, right), wrong) in places {
-        let after = &EXAMPLE[at + right.len_utf8()..];
-        let text = format!("{}{wrong}{after}", &EXAMPLE[..at]);
-        if let Err(error) = parse(&text, "gw.yaml", &environment) {
-            assert_one_line(&error.to_string());
+    for example in [EXAMPLE, plane::EXAMPLE] {
+        // Each place gets one of them in turn, which is enough for each to meet every kind of place.
+        let places = example.char_indices().zip(WRONG.iter().cycle());
+        for ((at, right), wrong) in places {
+            let after = &example[at + right.len_utf8()..];
+            let text = format!("{}{wrong}{after}", &example[..at]);
+            if let Err(error) = parse(&text, "gw.yaml", &environment) {
+                assert_one_line(&error.to_string());
+            }
         }
     }
 }

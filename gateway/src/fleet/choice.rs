@@ -1,20 +1,29 @@
-//! Which endpoint of a pool takes a request: the less loaded of two drawn at random.
+//! Which endpoint of a pool takes a request: the first priority group that has one, then the policy.
 //!
-//! The power of two choices (Mitzenmacher, 2001) costs the same for four endpoints and for ten
-//! thousand. Only when the draw finds nothing is the pool walked once, from a random place.
+//! An endpoint that has just returned takes part as often as its weight says. One throw decides that for
+//! the whole choice, so that two that return at a tenth each get a tenth together, and looking twice
+//! gives no second chance. What falls through goes to the siblings, then to the next group, and only
+//! when nobody else is left to those that it fell through.
+//!
+//! Invariants: nothing that is out, paused, full or tried is chosen; the breaker is asked last and its
+//! answer holds.
 
+mod drawn;
+mod group;
+mod hashed;
+mod turns;
+
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use breaker::Errand;
 use quorum::Forced;
 
+pub(super) use self::group::Group;
 use super::endpoint::Judge;
-use super::{Admission, Endpoint, Pool};
-use crate::config::OnAllOpen;
-
-/// How often two are drawn before the pool is walked.
-const DRAWS: usize = 3;
+use super::{Admission, Endpoint, Obstacle, Pool};
+use crate::config::{OnAllOpen, Policy};
 
 /// No request touches more endpoints than this.
 const TRIED_MAX: usize = 16;
@@ -25,15 +34,15 @@ const RETURN_MIN: Duration = Duration::from_secs(1);
 /// How many requests this node may pass through to one endpoint that is presumed dead.
 const PASS_THROUGH_MAX: u32 = 64;
 
-/// The endpoints that a request has already tried, by their place in the pool.
-#[derive(Clone, Debug, Default)]
-pub struct Tried(Vec<usize>);
+/// The endpoints that a request has already tried, in all pools.
+#[derive(Clone, Default)]
+pub struct Tried(Vec<Arc<Endpoint>>);
 
 impl Tried {
     /// Notes that `endpoint` was tried.
-    pub fn insert(&mut self, endpoint: &Endpoint) {
+    pub fn insert(&mut self, endpoint: &Arc<Endpoint>) {
         if self.0.len() < TRIED_MAX {
-            self.0.push(endpoint.index);
+            self.0.push(Arc::clone(endpoint));
         }
     }
 
@@ -43,7 +52,14 @@ impl Tried {
     }
 
     fn contains(&self, endpoint: &Endpoint) -> bool {
-        self.0.contains(&endpoint.index)
+        self.0.iter().any(|one| std::ptr::eq(Arc::as_ptr(one), endpoint))
+    }
+
+    fn has_any_of(&self, pool: &Pool) -> bool {
+        let is_of = |one: &Arc<Endpoint>| {
+            pool.endpoints.get(one.index).is_some_and(|own| Arc::ptr_eq(own, one))
+        };
+        self.0.iter().any(is_of)
     }
 }
 
@@ -52,6 +68,10 @@ impl Tried {
 pub struct Asker<'a> {
     /// Estimated length of the prompt, in tokens.
     pub prompt_tokens: u64,
+    /// Estimated length of the prompt and the answer together, in tokens.
+    pub tokens: u64,
+    /// A digest of the beginning of the prompt; 0: there is none, and any endpoint is as good.
+    pub prefix: u64,
     /// The request's headers by name in lower case: one of them may name its tenant. A closure,
     /// because the fleet knows no HTTP.
     pub header: &'a (dyn Fn(&str) -> Option<&'a str> + Sync),
@@ -77,6 +97,8 @@ pub enum Unavailable {
     AllOut {
         /// Time until the first may return.
         returns_in: Duration,
+        /// What keeps the request from that one.
+        obstacle: Obstacle,
     },
     /// Each that is in was tried.
     Exhausted,
@@ -90,8 +112,74 @@ pub struct Chosen {
     pub is_degraded: bool,
 }
 
+/// One choice under way.
+struct Search<'t, 'a> {
+    now: Duration,
+    asker: Asker<'a>,
+    tried: &'t Tried,
+    /// An endpoint takes part if its share is above this, 0 to 1.
+    chance: f64,
+    /// Whether one that could be used did not take part.
+    has_fallen: Cell<bool>,
+}
+
+/// An endpoint that can be used.
+struct Candidate<'p, 'a> {
+    endpoint: &'p Arc<Endpoint>,
+    judge: Judge<'a>,
+    /// The part of its usual weight that it has, above 0 to 1.
+    share: f64,
+}
+
+impl<'a> Search<'_, 'a> {
+    /// The endpoint, if it can be used.
+    fn candidate<'p>(&self, endpoint: &'p Arc<Endpoint>) -> Option<Candidate<'p, 'a>> {
+        if self.tried.contains(endpoint) {
+            return None;
+        }
+        let judge = self.asker.judge(endpoint);
+        let share = endpoint.share_to(self.now, &judge);
+        let is_usable = endpoint.is_promising_to(self.now, &judge)
+            && !endpoint.is_full(self.now, self.asker.tokens);
+        is_usable.then_some(Candidate { endpoint, judge, share })
+    }
+
+    /// Whether an endpoint with this share takes part.
+    fn takes_part(&self, share: f64) -> bool {
+        let takes_part = share > self.chance;
+        if !takes_part {
+            self.has_fallen.set(true);
+        }
+        takes_part
+    }
+
+    fn admit(&self, candidate: &Candidate<'_, '_>) -> Option<Admission> {
+        let party = (candidate.endpoint, &candidate.judge);
+        admit(self.now, self.asker, self.asker.errand(), party)
+    }
+}
+
+/// Takes a place within the endpoint's limits and asks the breaker.
+fn admit(
+    now: Duration,
+    asker: Asker<'_>,
+    errand: Errand,
+    (endpoint, judge): (&Arc<Endpoint>, &Judge<'_>),
+) -> Option<Admission> {
+    let charge = endpoint.charge(now, asker.tokens).ok()?;
+    match (endpoint.admit_to(now, errand, judge), charge) {
+        (Ok(admission), charge) => Some(admission.of_client(charge)),
+        (Err(_), Some(charge)) => {
+            charge.cancel();
+            None
+        }
+        (Err(_), None) => None,
+    }
+}
+
 impl Pool {
-    /// Chooses an endpoint for a request, none of `tried`.
+    /// Chooses an endpoint for a request, none of `tried`; where each is presumed dead, as the pool is
+    /// told to.
     ///
     /// # Errors
     /// [`Unavailable`] when no endpoint is left; nothing is changed.
@@ -101,20 +189,62 @@ impl Pool {
         asker: Asker<'_>,
         tried: &Tried,
     ) -> Result<Chosen, Unavailable> {
-        self.note_small(now, asker.prompt_tokens);
-        let drawn = self.draw(now, asker, tried).or_else(|| self.walk(now, asker, tried));
-        if let Some(admission) = drawn {
-            return Ok(Chosen { admission, is_degraded: false });
+        match self.choose_usable(now, asker, tried) {
+            Err(Unavailable::AllOut { .. }) => self.choose_degraded(now, asker, tried),
+            chosen => chosen,
         }
-        if !tried.is_empty() && !self.is_all_open_to(now, asker) {
+    }
+
+    /// Chooses among the endpoints that are in, none of `tried`.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when no endpoint is left; nothing is changed.
+    pub fn choose_usable(
+        &self,
+        now: Duration,
+        asker: Asker<'_>,
+        tried: &Tried,
+    ) -> Result<Chosen, Unavailable> {
+        self.note_small(now, asker.prompt_tokens);
+        let (chance, has_fallen) = (fastrand::f64(), Cell::new(false));
+        let search = Search { now, asker, tried, chance, has_fallen };
+        let found = self.pick(&search).or_else(|| {
+            let again = Search { chance: 0.0, ..search };
+            if again.has_fallen.get() { self.pick(&again) } else { None }
+        });
+        match found {
+            Some(admission) => Ok(Chosen { admission, is_degraded: false }),
+            None if tried.has_any_of(self) && !self.is_all_open_to(now, asker) => {
+                Err(Unavailable::Exhausted)
+            }
+            None => Err(self.all_out(now, asker, tried)),
+        }
+    }
+
+    /// Where every endpoint is presumed dead: chooses among those nonetheless, if the pool is told to.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the pool is told not to, or none of them is left.
+    pub fn choose_degraded(
+        &self,
+        now: Duration,
+        asker: Asker<'_>,
+        tried: &Tried,
+    ) -> Result<Chosen, Unavailable> {
+        if tried.has_any_of(self) && !self.is_all_open_to(now, asker) {
             return Err(Unavailable::Exhausted);
         }
-        match self.on_all_open {
-            OnAllOpen::PassThrough => {
-                self.pass_through(now, asker, tried).ok_or_else(|| self.all_out(now, asker))
-            }
-            OnAllOpen::Reject => Err(self.all_out(now, asker)),
-        }
+        let chosen = match self.on_all_open {
+            OnAllOpen::PassThrough => self.pass_through(now, asker, tried),
+            OnAllOpen::Reject => None,
+        };
+        chosen.ok_or_else(|| self.all_out(now, asker, tried))
+    }
+
+    /// Whether `endpoint` may be asked once more.
+    pub fn may_choose_again(&self, now: Duration, asker: Asker<'_>, endpoint: &Endpoint) -> bool {
+        endpoint.is_promising_to(now, &asker.judge(endpoint))
+            && !endpoint.is_full(now, asker.tokens)
     }
 
     /// Asks for `endpoint`, which was tried, once more; the caller has found that no other is left.
@@ -130,7 +260,7 @@ impl Pool {
         let judge = asker.judge(endpoint);
         let admission = Some(endpoint)
             .filter(|one| one.is_promising_to(now, &judge))
-            .and_then(|one| one.admit_to(now, asker.errand(), &judge).ok());
+            .and_then(|one| admit(now, asker, asker.errand(), (one, &judge)));
         let chosen = admission
             .map(|admission| Chosen { admission: admission.repeats(), is_degraded: false });
         chosen.ok_or(Unavailable::Exhausted)
@@ -146,41 +276,15 @@ impl Pool {
         !all.any(|endpoint| endpoint.is_promising_to(now, &asker.judge(endpoint)))
     }
 
-    fn draw(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Admission> {
-        let count = self.endpoints.len();
-        for _ in 0..DRAWS {
-            let one = fastrand::usize(..count.max(1));
-            let other = (one + 1 + fastrand::usize(..count.max(2) - 1)) % count.max(1);
-            let pair = [self.endpoints.get(one), self.endpoints.get(other)];
-            let fit = |endpoint: &'_ Arc<Endpoint>, judge: &Judge<'_>| {
-                endpoint.is_promising_to(now, judge)
-                    && !tried.contains(endpoint)
-                    && endpoint.takes_part_to(now, judge)
-            };
-            let lighter = pair
-                .into_iter()
-                .flatten()
-                .map(|endpoint| (endpoint, asker.judge(endpoint)))
-                .filter(|(endpoint, judge)| fit(endpoint, judge))
-                .min_by(|(a, _), (b, _)| lighter(a, b));
-            if let Some(Ok(admission)) =
-                lighter.map(|(endpoint, judge)| endpoint.admit_to(now, asker.errand(), &judge))
-            {
-                return Some(admission);
-            }
-        }
-        None
-    }
-
-    fn walk(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Option<Admission> {
-        let start = fastrand::usize(..self.endpoints.len().max(1));
-        let (head, tail) = self.endpoints.split_at_checked(start)?;
-        tail.iter()
-            .chain(head)
-            .filter(|endpoint| !tried.contains(endpoint))
-            .map(|endpoint| (endpoint, asker.judge(endpoint)))
-            .filter(|(endpoint, judge)| endpoint.is_promising_to(now, judge))
-            .find_map(|(one, judge)| one.admit_to(now, asker.errand(), &judge).ok())
+    /// Asks group after group, as the policy says.
+    fn pick(&self, search: &Search<'_, '_>) -> Option<Admission> {
+        self.groups.iter().find_map(|group| match self.policy {
+            Policy::LeastRequest => drawn::pick(group, search, drawn::by_requests),
+            Policy::Ewma => drawn::pick(group, search, drawn::by_time),
+            Policy::Weighted => turns::pick(group, search),
+            Policy::PrefixHash if search.asker.prefix != 0 => hashed::pick(group, search),
+            Policy::PrefixHash => drawn::pick(group, search, drawn::by_requests),
+        })
     }
 
     /// All are presumed dead: of those not tried, the one that returns soonest is tried all the same.
@@ -189,25 +293,24 @@ impl Pool {
             .endpoints
             .iter()
             .filter(|one| one.is_presumed_dead_only(now) && !tried.contains(one))
-            .filter(|one| one.in_flight() < PASS_THROUGH_MAX)
+            .filter(|one| one.in_flight() < PASS_THROUGH_MAX && !one.is_full(now, asker.tokens))
             .map(|one| (one, asker.judge(one)))
             .min_by_key(|(one, judge)| (one.returns_in_to(now, judge), one.in_flight()))?;
-        let admission = soonest.admit_to(now, Errand::PassThrough, &judge).ok()?;
+        let admission = admit(now, asker, Errand::PassThrough, (soonest, &judge))?;
         Some(Chosen { admission, is_degraded: true })
     }
 
-    fn all_out(&self, now: Duration, asker: Asker<'_>) -> Unavailable {
+    /// Why none of those that were not tried can be used, and when the first may return. What was tried
+    /// has said so itself.
+    fn all_out(&self, now: Duration, asker: Asker<'_>, tried: &Tried) -> Unavailable {
+        let left = || self.endpoints.iter().filter(|one| !tried.contains(one));
+        if tried.has_any_of(self) && left().next().is_none() {
+            return Unavailable::Exhausted;
+        }
         // What an operator took out returns by an order, not by itself.
-        let coming = self.endpoints.iter().filter(|one| one.forced() != Forced::Open);
-        let returns_in = coming.map(|one| one.returns_in_to(now, &asker.judge(one))).min();
-        Unavailable::AllOut { returns_in: returns_in.unwrap_or_default().max(RETURN_MIN) }
+        let coming = left().filter(|one| one.forced() != Forced::Open);
+        let soonest = coming.map(|one| one.obstacle_to(now, &asker.judge(one), asker.tokens)).min();
+        let (returns_in, obstacle) = soonest.unwrap_or((Duration::ZERO, Obstacle::Open));
+        Unavailable::AllOut { returns_in: returns_in.max(RETURN_MIN), obstacle }
     }
-}
-
-/// Compares by load per weight, without division: a/wa < b/wb.
-fn lighter(a: &Endpoint, b: &Endpoint) -> std::cmp::Ordering {
-    let load = |one: &Endpoint, other: &Endpoint| {
-        (u64::from(one.in_flight()) + 1) * u64::from(other.config.weight)
-    };
-    load(a, b).cmp(&load(b, a))
 }

@@ -5,6 +5,9 @@
 //! admission, never a wrong one, since the breaker is asked again.
 
 mod admission;
+mod obstacle;
+mod pause;
+mod score;
 mod tenants;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -15,9 +18,14 @@ use breaker::{Breaker, Errand, Mode, Refusal, Rung, Sample, Snapshot, State, Tra
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
 pub use self::admission::Admission;
+pub use self::obstacle::Obstacle;
+pub(in crate::fleet) use self::pause::Pause;
+use self::score::Score;
 pub(in crate::fleet) use self::tenants::Judge;
 pub use self::tenants::{Tenant, Tenants};
 use crate::config;
+use crate::fnv;
+use crate::limits::Allowance;
 use crate::metrics::{EndpointMeters, Meters};
 
 /// What a transition looks like to whoever watches the fleet.
@@ -43,6 +51,8 @@ pub struct Endpoint {
     pub key: EndpointKey,
     /// Its place in the pool.
     pub index: usize,
+    /// A digest of `key`: what it throws when prompts are shared out by their beginning.
+    pub(super) hash: u64,
     /// As configured.
     pub config: config::Endpoint,
     /// What is counted for it.
@@ -56,7 +66,14 @@ pub struct Endpoint {
     stance: AtomicU8,
     forced: AtomicU8,
     in_flight: AtomicU32,
-    cooling_until_ms: AtomicU64,
+    /// What it, or another endpoint of its quota group, has asked for.
+    pause: Arc<Pause>,
+    /// The pause after it refused our credential, which is its own.
+    shunned: Pause,
+    /// How much may be asked of it; `None`: anything.
+    pub allowance: Option<Arc<Allowance>>,
+    /// What its latest answers were like.
+    score: Score,
     /// Whether it refused our credential, and has served nothing since.
     is_misconfigured: AtomicBool,
     latency_us: AtomicU64,
@@ -74,17 +91,19 @@ struct Guarded {
 }
 
 impl Endpoint {
-    /// An endpoint whose breaker is closed.
-    pub fn new(
+    /// An endpoint whose breaker is closed. `pause` is its quota group's.
+    pub(super) fn new(
         key: EndpointKey,
         index: usize,
         config: &config::Endpoint,
+        pause: Arc<Pause>,
         meters: &Meters,
         sink: &Sink,
     ) -> Self {
         let breaker = Breaker::new(config.rule.clone(), fastrand::u64(..));
         Self {
             meters: meters.endpoint(&key),
+            hash: fnv::digest(key.as_str().bytes()),
             key,
             index,
             config: config.clone(),
@@ -94,7 +113,10 @@ impl Endpoint {
             stance: AtomicU8::new(STANCE_FREE),
             forced: AtomicU8::new(code_of(Forced::Auto)),
             in_flight: AtomicU32::new(0),
-            cooling_until_ms: AtomicU64::new(0),
+            pause,
+            shunned: Pause::default(),
+            allowance: Allowance::new(&config.limits),
+            score: Score::default(),
             is_misconfigured: AtomicBool::new(false),
             latency_us: AtomicU64::new(0),
             sink: Arc::clone(sink),
@@ -169,18 +191,25 @@ impl Endpoint {
         }
     }
 
-    /// Leaves the endpoint out of choosing for `period`: it asked for a pause. A shorter pause never
-    /// shortens a longer one.
+    /// Leaves the endpoint, and its quota group, out of choosing for `period`: it asked for a pause. A
+    /// shorter pause never shortens a longer one.
     pub fn cool(&self, now: Duration, period: Duration) {
-        let until = u64::try_from((now + period).as_millis()).unwrap_or(u64::MAX);
-        self.cooling_until_ms.fetch_max(until, Ordering::Relaxed);
+        self.pause.begin(now, period);
+    }
+
+    /// As [`Self::cool`], because a limit was reached. Returns how long the pause is, which an earlier
+    /// one may have made longer.
+    pub fn limit(&self, now: Duration, period: Duration) -> Duration {
+        let left = self.cooling_for(now);
+        self.pause.begin_limited(now, period);
+        period.max(left)
     }
 
     /// Leaves it alone for `period` and marks it: it refused our credential, and until it has served a
     /// request again somebody has to look at its configuration.
     pub fn refuse_credential(&self, now: Duration, period: Duration) {
         self.is_misconfigured.store(true, Ordering::Relaxed);
-        self.cool(now, period);
+        self.shunned.begin(now, period);
     }
 
     /// Whether it refused our credential when it was last asked in earnest.
@@ -190,8 +219,7 @@ impl Endpoint {
 
     /// How much of a pause is left: one that it asked for, or one after it refused our credential.
     pub fn cooling_for(&self, now: Duration) -> Duration {
-        let until = Duration::from_millis(self.cooling_until_ms.load(Ordering::Relaxed));
-        until.saturating_sub(now)
+        self.pause.left(now).max(self.shunned.left(now))
     }
 
     /// Requests in flight from this node.
@@ -319,10 +347,22 @@ impl Endpoint {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Draws whether a recovering endpoint takes part this time: as often as its weight says.
-    pub(super) fn takes_part(&self) -> bool {
-        let weight = self.weight();
-        weight >= WEIGHT_FULL || fastrand::u8(..WEIGHT_FULL) < weight
+    /// The part of its usual weight that the breaker gives it; an order gives all of it.
+    fn share(&self) -> f64 {
+        match self.forced() {
+            Forced::Closed => 1.0,
+            Forced::Auto | Forced::Open => f64::from(self.weight()) / f64::from(WEIGHT_FULL),
+        }
+    }
+
+    /// The peak EWMA of its time to the first content, in seconds; 0: it has answered nothing yet.
+    pub(super) fn cost(&self, now: Duration) -> f64 {
+        self.score.cost(now)
+    }
+
+    /// How many of its failed requests count as still in flight.
+    pub(super) fn failures(&self, now: Duration) -> u64 {
+        self.score.failures(now)
     }
 
     /// Whether every judge but the breaker's statistics lets a request pass: what passing through

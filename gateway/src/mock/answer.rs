@@ -1,11 +1,6 @@
-//! The bodies of answers, in the shapes that OpenAI documents.
+//! Responses and their bodies: whole, as a stream, or refused in the route's own error shape.
 //!
-//! A gateway reads usage, finish reasons and error codes out of what its upstream says, so the
-//! mock must say them in the same places. Tokens are numbered words: one that is lost, doubled or
-//! out of order shows in the text.
-//!
-//! Invariants: whatever the bytes of a request, the result is an answer or a refusal with an
-//! OpenAI error body, and an answer's entry in the books ends when its last byte is handed over.
+//! Invariants: an answer's entry in the books ends when its last byte is handed over.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,195 +10,14 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::behaviour::{Behaviour, Closing, TOKENS_MAX};
+use super::behaviour::Closing;
 use super::ledger::Entry;
+use super::route::Route;
 use super::stream::Events;
 use super::{LetGo, ResetOrder};
-
-/// The most vectors in one answer, OpenAI's own limit.
-const EMBEDDINGS_MAX: usize = 2048;
-
-/// The two shapes of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    Chat,
-    Text,
-}
-
-/// What the mock reads of a model request.
-#[derive(Debug, Deserialize)]
-pub(super) struct Question<'a> {
-    pub(super) model: Option<String>,
-    pub(super) stream: Option<bool>,
-    stream_options: Option<StreamOptions>,
-    max_tokens: Option<u32>,
-    max_completion_tokens: Option<u32>,
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-}
-
-#[derive(Debug, Deserialize)]
-struct StreamOptions {
-    include_usage: Option<bool>,
-}
-
-impl<'a> Question<'a> {
-    /// Reads a request's body.
-    ///
-    /// # Errors
-    /// A sentence for the caller if the body is not a JSON object of the expected types.
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-        // Serde would read an array as the fields in order.
-        if !text.trim_start().starts_with('{') {
-            return Err("expected a JSON object".to_owned());
-        }
-        serde_json::from_str(text).map_err(|error| error.to_string())
-    }
-}
-
-/// A completion that is to be written, whole or as a stream.
-#[derive(Clone, Debug)]
-pub(super) struct Completion {
-    pub(super) shape: Shape,
-    pub(super) tokens: u32,
-    pub(super) include_usage: bool,
-    id: String,
-    created: u64,
-    model: String,
-    finish_reason: &'static str,
-    prompt_tokens: u64,
-}
-
-impl Completion {
-    /// Plans the answer to a question. The number makes its id unique.
-    pub(super) fn new(
-        shape: Shape,
-        question: &Question<'_>,
-        model: &str,
-        body_bytes: usize,
-        number: u64,
-        behaviour: &Behaviour,
-    ) -> Self {
-        let wanted = behaviour.tokens.min(TOKENS_MAX);
-        let limit = question.max_completion_tokens.or(question.max_tokens);
-        let tokens = limit.map_or(wanted, |limit| limit.min(wanted));
-        let options = question.stream_options.as_ref();
-        let prefix = match shape {
-            Shape::Chat => "chatcmpl",
-            Shape::Text => "cmpl",
-        };
-        Self {
-            shape,
-            tokens,
-            include_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
-            id: format!("{prefix}-mock-{number}"),
-            created: unix_seconds(),
-            model: model.to_owned(),
-            finish_reason: if tokens < wanted { "length" } else { "stop" },
-            prompt_tokens: prompt_tokens(body_bytes),
-        }
-    }
-
-    /// Returns the whole answer in one body.
-    pub(super) fn whole(&self) -> Value {
-        let text: String = (0..self.tokens).map(token).collect();
-        let reason = self.finish_reason;
-        let (object, choice) = match self.shape {
-            Shape::Chat => {
-                let message = json!({"role": "assistant", "content": text, "refusal": null});
-                let choice = json!({"index": 0, "message": message, "logprobs": null,
-                    "finish_reason": reason});
-                ("chat.completion", choice)
-            }
-            Shape::Text => {
-                let choice = json!({"index": 0, "text": text, "logprobs": null,
-                    "finish_reason": reason});
-                ("text_completion", choice)
-            }
-        };
-        json!({"id": self.id, "object": object, "created": self.created, "model": self.model,
-            "choices": [choice], "usage": self.usage()})
-    }
-
-    /// Returns the event that announces who speaks.
-    pub(super) fn role_chunk(&self) -> Value {
-        self.chunk(json!([{"index": 0, "delta": {"role": "assistant", "content": ""},
-            "logprobs": null, "finish_reason": null}]))
-    }
-
-    /// Returns the event of one token.
-    pub(super) fn token_chunk(&self, number: u32) -> Value {
-        let text = token(number);
-        self.chunk(match self.shape {
-            Shape::Chat => json!([{"index": 0, "delta": {"content": text}, "logprobs": null,
-                "finish_reason": null}]),
-            Shape::Text => json!([{"index": 0, "text": text, "logprobs": null,
-                "finish_reason": null}]),
-        })
-    }
-
-    /// Returns the event that says why the answer ended.
-    pub(super) fn finish_chunk(&self) -> Value {
-        let reason = self.finish_reason;
-        self.chunk(match self.shape {
-            Shape::Chat => json!([{"index": 0, "delta": {}, "logprobs": null,
-                "finish_reason": reason}]),
-            Shape::Text => json!([{"index": 0, "text": "", "logprobs": null,
-                "finish_reason": reason}]),
-        })
-    }
-
-    /// Returns the event with the usage, which a request has to ask for.
-    pub(super) fn usage_chunk(&self) -> Value {
-        let mut chunk = self.chunk(json!([]));
-        if let Some(fields) = chunk.as_object_mut() {
-            fields.insert("usage".to_owned(), self.usage());
-        }
-        chunk
-    }
-
-    fn chunk(&self, choices: Value) -> Value {
-        let object = match self.shape {
-            Shape::Chat => "chat.completion.chunk",
-            Shape::Text => "text_completion",
-        };
-        json!({"id": self.id, "object": object, "created": self.created, "model": self.model,
-            "choices": choices})
-    }
-
-    fn usage(&self) -> Value {
-        let total = self.prompt_tokens.saturating_add(u64::from(self.tokens));
-        json!({"prompt_tokens": self.prompt_tokens, "completion_tokens": self.tokens,
-            "total_tokens": total})
-    }
-}
-
-/// Returns the answer to an embeddings request: one small vector for each input.
-pub(super) fn embeddings(question: &Question<'_>, model: &str, body_bytes: usize) -> Value {
-    let inputs = question.input.map_or(1, |input| input_count(input.get()));
-    let data: Vec<Value> = (0..inputs.min(EMBEDDINGS_MAX))
-        .map(|index| json!({"object": "embedding", "index": index, "embedding": [0.25, -0.5, 1.0]}))
-        .collect();
-    let tokens = prompt_tokens(body_bytes);
-    json!({"object": "list", "data": data, "model": model,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
-}
-
-/// Counts inputs: a list of texts or of token lists is many, a text or one token list is one.
-fn input_count(input: &str) -> usize {
-    let is_list_of_inputs =
-        input.strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with(['"', '[']));
-    if !is_list_of_inputs {
-        return 1;
-    }
-    serde_json::from_str::<Vec<IgnoredAny>>(input).map_or(1, |inputs| inputs.len())
-}
 
 /// Returns the answer of a route the mock does not know: the request, its bytes untouched if
 /// they are JSON, which the caller has seen to.
@@ -246,6 +60,22 @@ pub(super) fn error_value(status: u16, message: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
+/// Returns an error in Anthropic's shape, its type chosen by the status.
+pub(super) fn anthropic_error_value(status: u16, message: &str) -> Value {
+    let kind = match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        504 => "timeout_error",
+        529 => "overloaded_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    };
+    json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": null})
+}
+
 /// Makes a response of a JSON value.
 pub(super) fn json_response(status: StatusCode, value: &Value) -> Response<AnswerBody> {
     whole_response(status, "application/json", Bytes::from(value.to_string()))
@@ -254,6 +84,15 @@ pub(super) fn json_response(status: StatusCode, value: &Value) -> Response<Answe
 /// Makes a response of an error in OpenAI's shape.
 pub(super) fn error_response(status: StatusCode, message: &str) -> Response<AnswerBody> {
     json_response(status, &error_value(status.as_u16(), message))
+}
+
+/// Makes a response of an error in the route's shape.
+pub(super) fn refusal(route: Route, status: StatusCode, message: &str) -> Response<AnswerBody> {
+    if route.is_anthropic() {
+        json_response(status, &anthropic_error_value(status.as_u16(), message))
+    } else {
+        error_response(status, message)
+    }
 }
 
 /// Makes a response of bytes that are ready.
@@ -378,15 +217,7 @@ impl Body for AnswerBody {
     }
 }
 
-fn token(number: u32) -> String {
-    format!("token{number} ")
-}
-
-/// Estimates a prompt's tokens at four bytes each, which is near enough for a mock.
-fn prompt_tokens(body_bytes: usize) -> u64 {
-    u64::try_from(body_bytes.div_ceil(4)).unwrap_or(u64::MAX)
-}
-
-fn unix_seconds() -> u64 {
+/// The time of day, as answers state it.
+pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

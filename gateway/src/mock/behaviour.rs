@@ -48,7 +48,7 @@ pub enum Closing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Behaviour {
-    /// Answers with this status (200 to 599) and an OpenAI error body.
+    /// Answers with this status (200 to 599) and an error body in the route's own shape.
     pub status: Option<u16>,
     /// Sent verbatim as `Retry-After`, with whatever the answer is.
     pub retry_after: Option<String>,
@@ -67,12 +67,13 @@ pub struct Behaviour {
     /// Lets a stream's connection go after so many tokens, without the last chunk. Nothing
     /// happens if the answer has fewer tokens.
     pub cut_after_tokens: Option<u32>,
-    /// Ends a stream in good order after so many tokens, but without a finish reason and
-    /// `[DONE]`.
+    /// Ends a stream in good order after so many tokens, but without a finish reason and without
+    /// the event that ends it.
     pub finish_quietly_after_tokens: Option<u32>,
     /// Falls silent after so many tokens of a stream and keeps the connection.
     pub stall_after_tokens: Option<u32>,
-    /// A stream sends an error event where its first token belongs, and ends without `[DONE]`.
+    /// A stream sends an error event of its dialect where its first token belongs, and ends there.
+    /// Bare sound has no such event and stays healthy.
     pub error_in_stream: bool,
     /// Answers 200 (or `status`) with exactly this body.
     pub body: Option<String>,
@@ -82,7 +83,7 @@ pub struct Behaviour {
     pub closing: Closing,
     /// Only so many model requests meet these faults; after them the server is healthy.
     pub fail_next: Option<u32>,
-    /// 401 below `/v1/` unless the bearer token equals this.
+    /// 401 below `/v1/` unless the bearer token, `x-api-key` or `api-key` equals this.
     pub require_key: Option<String>,
     /// `GET /health` and `GET /v1/models` stay healthy while model requests meet the faults.
     pub spare_health: bool,

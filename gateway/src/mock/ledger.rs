@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hyper::HeaderMap;
 use hyper::http::request::Parts;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 /// The header by which a gateway's own probes are told from its clients' requests.
 const PROBE_HEADER: &str = "x-quorumgate-probe";
@@ -68,6 +69,8 @@ pub struct RecordedRequest {
     pub body: String,
     /// The length of the whole body.
     pub body_bytes: usize,
+    /// The SHA-256 of the whole body, in hexadecimal digits.
+    pub body_sha256: String,
 }
 
 #[derive(Debug, Default)]
@@ -153,6 +156,7 @@ impl Ledger {
             headers: readable_headers(&head.headers, show_keys),
             body: String::from_utf8_lossy(kept).into_owned(),
             body_bytes: body.len(),
+            body_sha256: digest(body),
         };
         let mut books = self.lock();
         if books.records.len() >= RECORDS_MAX {
@@ -160,6 +164,11 @@ impl Ledger {
         }
         books.records.push_back(record);
     }
+}
+
+fn digest(body: &[u8]) -> String {
+    let digest: [u8; 32] = Sha256::digest(body).into();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn readable_headers(headers: &HeaderMap, show_keys: bool) -> Vec<(String, String)> {

@@ -1,4 +1,4 @@
-//! An answer as server-sent events, well formed or broken where the behaviour says.
+//! An answer as a stream, well formed or broken where the behaviour says.
 //!
 //! The events come out of a small state machine that hyper polls, not of a task with a channel:
 //! a client that goes away drops it on the spot, and there is no second owner to stop.
@@ -9,24 +9,24 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use std::vec;
 
 use bytes::Bytes;
-use serde_json::Value;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 
 use super::LetGo;
-use super::answer::{Completion, Shape, error_value};
 use super::behaviour::{Behaviour, pause};
+use super::reply::{Reply, Shape};
 
 /// What the stream does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Role,
+    /// The next of the events before the first token.
+    Opening,
     /// The token with this number, counted from zero.
     Token(u32),
-    Finish,
-    Usage,
-    Done,
+    /// The next of the events after the last token.
+    Closing,
     Error,
     /// The connection is to be let go in the middle of the message.
     Cut,
@@ -45,8 +45,10 @@ enum Before {
 
 /// The events of one answer.
 pub(super) struct Events {
-    completion: Completion,
+    reply: Reply,
     step: Step,
+    /// What is left of the opening or the closing.
+    frames: vec::IntoIter<Bytes>,
     before: Before,
     interval: Option<Duration>,
     heartbeat: Option<Interval>,
@@ -58,15 +60,18 @@ pub(super) struct Events {
 
 impl Events {
     /// Prepares the events; the first pause starts here, which is when the head is sent.
-    pub(super) fn new(completion: Completion, behaviour: &Behaviour) -> Self {
-        let heartbeat = pause(behaviour.heartbeat_ms).map(|period| {
+    pub(super) fn new(reply: Reply, behaviour: &Behaviour) -> Self {
+        // A comment within bare sound would be noise.
+        let has_comments = reply.shape != Shape::Sound;
+        let heartbeat = pause(behaviour.heartbeat_ms).filter(|_| has_comments).map(|period| {
             let mut heartbeat = interval_at(Instant::now() + period, period);
             heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
             heartbeat
         });
         let mut events = Self {
-            completion,
-            step: Step::Role,
+            frames: reply.opening().into_iter(),
+            reply,
+            step: Step::Opening,
             before: pause_or(Before::Nothing, pause(behaviour.first_token_ms)),
             interval: pause(behaviour.interval_ms),
             heartbeat,
@@ -75,11 +80,7 @@ impl Events {
             end_after: behaviour.finish_quietly_after_tokens,
             stall_after: behaviour.stall_after_tokens,
         };
-        events.step = match events.completion.shape {
-            Shape::Chat => Step::Role,
-            // A text completion has no role to announce.
-            Shape::Text => events.after(Step::Role),
-        };
+        events.step = events.after(Step::Opening);
         events
     }
 
@@ -108,12 +109,9 @@ impl Events {
             }
         }
         let event = match self.step {
-            Step::Role => data(&self.completion.role_chunk()),
-            Step::Token(number) => data(&self.completion.token_chunk(number)),
-            Step::Finish => data(&self.completion.finish_chunk()),
-            Step::Usage => data(&self.completion.usage_chunk()),
-            Step::Done => Bytes::from_static(b"data: [DONE]\n\n"),
-            Step::Error => data(&error_value(500, "The mock was told to fail in the stream.")),
+            Step::Opening | Step::Closing => self.frames.next().unwrap_or_default(),
+            Step::Token(number) => self.reply.piece(number),
+            Step::Error => self.reply.error().unwrap_or_default(),
             Step::Cut => return Poll::Ready(Some(Err(LetGo))),
             Step::Stall => return self.poll_heartbeat(context),
             Step::End => return Poll::Ready(None),
@@ -121,11 +119,9 @@ impl Events {
         self.step = self.after(self.step);
         self.before = match self.step {
             Step::Token(number) if number > 0 => pause_or(Before::Turn, self.interval),
-            Step::Role
+            Step::Opening
             | Step::Token(_)
-            | Step::Finish
-            | Step::Usage
-            | Step::Done
+            | Step::Closing
             | Step::Error
             | Step::Cut
             | Step::Stall
@@ -142,38 +138,35 @@ impl Events {
         Poll::Ready(Some(Ok(Bytes::from_static(b": heartbeat\n\n"))))
     }
 
-    fn after(&self, step: Step) -> Step {
+    fn after(&mut self, step: Step) -> Step {
+        let has_frames = self.frames.len() > 0;
         match step {
-            Step::Role if self.error_in_stream => Step::Error,
-            Step::Role => self.after_tokens(0),
+            Step::Opening | Step::Closing if has_frames => step,
+            Step::Opening if self.error_in_stream && self.reply.error().is_some() => Step::Error,
+            Step::Opening => self.after_tokens(0),
             Step::Token(number) => self.after_tokens(number.saturating_add(1)),
-            Step::Finish if self.completion.include_usage => Step::Usage,
-            Step::Finish | Step::Usage => Step::Done,
             Step::Cut => Step::Cut,
             Step::Stall => Step::Stall,
-            Step::Done | Step::Error | Step::End => Step::End,
+            Step::Closing | Step::Error | Step::End => Step::End,
         }
     }
 
-    fn after_tokens(&self, sent: u32) -> Step {
+    fn after_tokens(&mut self, sent: u32) -> Step {
         if self.cut_after == Some(sent) {
             Step::Cut
         } else if self.end_after == Some(sent) {
             Step::End
         } else if self.stall_after == Some(sent) {
             Step::Stall
-        } else if sent < self.completion.tokens {
+        } else if sent < self.reply.tokens {
             Step::Token(sent)
         } else {
-            Step::Finish
+            self.frames = self.reply.closing().into_iter();
+            self.after(Step::Closing)
         }
     }
 }
 
 fn pause_or(otherwise: Before, duration: Option<Duration>) -> Before {
     duration.map_or(otherwise, |duration| Before::Pause(Box::pin(sleep(duration))))
-}
-
-fn data(event: &Value) -> Bytes {
-    Bytes::from(format!("data: {event}\n\n"))
 }

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::{Behaviour, Counts, Mock, serve};
 
 mod books;
+mod dialects;
 mod faults;
 mod routes;
 

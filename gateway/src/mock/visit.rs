@@ -16,13 +16,16 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::sleep;
 
 use super::answer::{
-    self, AnswerBody, Completion, Content, Question, Shape, content_type_of, error_response,
-    json_response, open_response, whole_response,
+    self, AnswerBody, Content, content_type_of, error_response, json_response, open_response,
+    refusal, whole_response,
 };
 use super::behaviour::{Behaviour, Closing, Hang, pause};
 use super::ledger::Entry;
+use super::question::Question;
+use super::reply::{Reply, Shape};
+use super::route::Route;
 use super::stream::Events;
-use super::{BODY_BYTES_MAX, LetGo, Mock, ReadBody, ResetOrder, read_body};
+use super::{BODY_BYTES_MAX, LetGo, Mock, ReadBody, ResetOrder, read_body, whole};
 
 /// Answers `GET /health` and `GET /v1/models`, which meet the faults but are not in the books.
 pub(super) async fn plain_request(
@@ -45,7 +48,7 @@ pub(super) async fn plain_request(
         answer::models(&mock.shared.name)
     };
     before_head(&behaviour, &reset_order).await?;
-    let response = misbehaviour(&behaviour, request.headers(), false)
+    let response = misbehaviour(&behaviour, Route::Other, request.headers(), false)
         .unwrap_or_else(|| json_response(StatusCode::OK, &answer));
     Ok(with_retry_after(response, &behaviour))
 }
@@ -80,7 +83,8 @@ pub(super) async fn model_request(
     let body = match read_body(body, BODY_BYTES_MAX).await {
         Ok(body) => body,
         Err(ReadBody::TooLong) => {
-            let response = error_response(StatusCode::PAYLOAD_TOO_LARGE, "The body is too long.");
+            let route = Route::of(head.uri.path());
+            let response = refusal(route, StatusCode::PAYLOAD_TOO_LARGE, "The body is too long.");
             return Ok(accounted(response, entry, reset_order, Closing::Close));
         }
         // Nobody is left to be answered; the dropped entry counts as aborted.
@@ -126,12 +130,13 @@ async fn before_head(behaviour: &Behaviour, reset_order: &ResetOrder) -> Result<
 /// Returns the answer that stands for a healthy one, if the behaviour wants that.
 fn misbehaviour(
     behaviour: &Behaviour,
+    route: Route,
     headers: &HeaderMap,
     is_stream: bool,
 ) -> Option<Response<AnswerBody>> {
     if behaviour.require_key.as_deref().is_some_and(|key| !carries_key(headers, key)) {
-        let message = "The bearer token is missing or wrong.";
-        return Some(error_response(StatusCode::UNAUTHORIZED, message));
+        let message = "The key is missing or wrong.";
+        return Some(refusal(route, StatusCode::UNAUTHORIZED, message));
     }
     let status = behaviour.status.map(|status| {
         // 1xx is no answer, and neither is a number that is no status.
@@ -146,16 +151,17 @@ fn misbehaviour(
         return Some(whole_response(status, content_type, Bytes::from(body.clone())));
     }
     if let Some(status) = status {
-        return Some(error_response(status, "The mock was told to fail."));
+        return Some(refusal(route, status, "The mock was told to fail."));
     }
     behaviour.hang.map(|_| open_response(media_type(is_stream), Content::Silence))
 }
 
+/// Whether the key is there as OpenAI, Anthropic or Azure wants it.
 fn carries_key(headers: &HeaderMap, key: &str) -> bool {
-    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    value
-        .and_then(|value| value.split_once(' '))
-        .is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && token == key)
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(AUTHORIZATION.as_str()).and_then(|value| value.split_once(' '));
+    bearer.is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && token == key)
+        || ["x-api-key", "api-key"].into_iter().any(|name| text(name) == Some(key))
 }
 
 fn with_retry_after(
@@ -181,46 +187,78 @@ fn model_answer(
     body: &Bytes,
 ) -> Response<AnswerBody> {
     let path = head.uri.path();
-    let shape = match path {
-        "/v1/chat/completions" => Some(Shape::Chat),
-        "/v1/completions" => Some(Shape::Text),
-        _ => None,
-    };
-    let is_known = shape.is_some() || path == "/v1/embeddings";
-    let question = Question::read(body);
+    let route = Route::of(path);
+    let question = read_question(route, &head.headers, body);
     let is_stream = question.as_ref().is_ok_and(|question| question.stream == Some(true));
-    if let Some(response) = misbehaviour(behaviour, &head.headers, is_stream) {
+    if let Some(response) = misbehaviour(behaviour, route, &head.headers, is_stream) {
         return response;
     }
-    let question = match question {
-        Ok(question) => question,
-        // Audio and images come as forms; their bytes have no place in a JSON answer.
-        Err(_) if !is_known && !claims_json(&head.headers) => {
+    let answered = match question {
+        // Forms of routes it does not know; their bytes have no place in a JSON answer.
+        Err(_) if route == Route::Other && !claims_json(&head.headers) => {
             let echo = answer::echo(path, b"null");
             return whole_response(StatusCode::OK, media_type(false), echo);
         }
-        Err(reason) => {
-            let message = format!("The body cannot be read: {reason}");
-            return error_response(StatusCode::BAD_REQUEST, &message);
+        Ok(_) if route == Route::Other => {
+            return whole_response(StatusCode::OK, media_type(false), answer::echo(path, body));
         }
+        Ok(question) => healthy(mock, behaviour, route, &question, body.len()),
+        Err(reason) => Err(format!("The body cannot be read: {reason}")),
     };
-    if !is_known {
-        return whole_response(StatusCode::OK, media_type(false), answer::echo(path, body));
+    answered.unwrap_or_else(|reason| refusal(route, StatusCode::BAD_REQUEST, &reason))
+}
+
+fn read_question<'a>(
+    route: Route,
+    headers: &HeaderMap,
+    body: &'a [u8],
+) -> Result<Question<'a>, String> {
+    if !route.takes_form() {
+        return Question::read(body);
     }
-    let Some(model) = question.model.as_deref() else {
-        return error_response(StatusCode::BAD_REQUEST, "The body names no model.");
-    };
-    let Some(shape) = shape else {
-        let embeddings = answer::embeddings(&question, model, body.len());
-        return json_response(StatusCode::OK, &embeddings);
-    };
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    Question::read_form(content_type.unwrap_or_default(), body)
+}
+
+/// Makes the answer of a healthy server.
+///
+/// # Errors
+/// A sentence for the caller if the question is none.
+fn healthy(
+    mock: &Mock,
+    behaviour: &Behaviour,
+    route: Route,
+    question: &Question<'_>,
+    body_bytes: usize,
+) -> Result<Response<AnswerBody>, String> {
+    let model = question.model.as_deref().ok_or("The body names no model.")?;
     let number = mock.shared.answers.fetch_add(1, Ordering::Relaxed);
-    let completion = Completion::new(shape, &question, model, body.len(), number, behaviour);
-    if is_stream {
-        let events = Events::new(completion, behaviour);
-        return open_response(media_type(true), Content::Events(Box::new(events)));
+    let Some(shape) = Shape::of(route, question) else {
+        let value = match route {
+            Route::Rerank => whole::ranking(question, model, body_bytes, number),
+            Route::Moderations => whole::moderation(question, model, number),
+            Route::CountTokens => whole::count(body_bytes),
+            Route::Chat
+            | Route::Completions
+            | Route::Responses
+            | Route::Messages
+            | Route::Images
+            | Route::ImageForms
+            | Route::Speech
+            | Route::Transcriptions
+            | Route::Embeddings
+            | Route::Other => whole::embeddings(question, model, body_bytes),
+        };
+        return Ok(json_response(StatusCode::OK, &value));
+    };
+    let reply = Reply::new(shape, question, model, body_bytes, number, behaviour)?;
+    if question.stream == Some(true) || reply.is_always_stream() {
+        let content_type = reply.stream_type();
+        let events = Events::new(reply, behaviour);
+        return Ok(open_response(content_type, Content::Events(Box::new(events))));
     }
-    json_response(StatusCode::OK, &completion.whole())
+    let (content_type, body) = reply.whole();
+    Ok(whole_response(StatusCode::OK, content_type, body))
 }
 
 /// A body without a content type is taken for JSON, as a person with a terminal may forget it.

@@ -1,38 +1,48 @@
 //! Admission is fail-closed: what is not understood and allowed is refused before anything is sent.
 //!
-//! The order is part of the contract, the first refusal wins: path, required header, well-formed
-//! JSON, number of messages, estimated tokens; the model is looked up last, by the caller.
+//! The order is part of the contract, the first refusal wins; [`admit`] is that order. What a request
+//! asks for is read from its body where it stands, as JSON or as a form; nothing is written anew, so
+//! that what goes upstream is what came, but for the name of the model.
 
-use std::fmt;
+mod form;
+mod json;
+mod parts;
+#[cfg(test)]
+mod tests;
+mod upload;
+mod vocabulary;
+mod walk;
+
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
-use hyper::Method;
-use hyper::body::Body;
+use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use serde::Deserialize;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 
+use super::log::Line;
 use super::route::Route;
+use super::{Body, Gate};
 use crate::config::FailClosed;
 use crate::error::ApiError;
+use crate::fleet::Pool;
+pub use crate::keys::Caller;
+use crate::metrics::Meters;
+pub use vocabulary::Vocabulary;
 
 /// JSON of a chat body carries about this many bytes for one token of prompt; a fast estimate, no
-/// tokenizer, that errs towards more tokens for anything but dense code.
+/// tokenizer, that errs towards more tokens for anything but dense code. Media within it are taken out
+/// and charged by the piece.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Longest name of a model that is looked up.
 const MODEL_BYTES_MAX: usize = 256;
 
-/// Somebody who showed a key.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// What the configuration calls it.
-    pub name: String,
-}
+/// How much of the beginning of a prompt tells whether two have one: the system's part and the
+/// examples of most, a few hundred tokens, the blocks of which engines keep.
+const PREFIX_BYTES: usize = 2 * 1024;
 
 /// A request that was understood.
 #[derive(Clone, Debug)]
@@ -45,296 +55,328 @@ pub struct Call {
     pub content_type: HeaderValue,
     /// Who asks, if callers show keys.
     pub caller: Option<Arc<Caller>>,
-    /// A digest of the beginning of its prompt: requests that share it are best served by one engine.
+    /// A digest of the first [`PREFIX_BYTES`] of what the model reads: the system's part, then
+    /// messages, prompt or input, wherever in the body they stand. Requests that share it are best
+    /// served by one engine. 0 where no model chooses by it.
     pub prefix: u64,
     /// The model as the client named it.
     pub model: String,
     /// Whether the answer is to be a stream.
     pub is_stream: bool,
-    /// Estimated length of the prompt, in tokens.
+    /// Length of the prompt, in tokens; estimated, unless it had to be counted.
     pub prompt_tokens: u64,
+    /// Most tokens of the answer, of all its choices together, if the request sets a bound.
+    pub max_tokens: Option<u64>,
     /// The body, exactly as it came.
     pub body: Bytes,
-    /// Where the value of `model`, quotes included, stands in the body.
-    model_at: std::ops::Range<usize>,
+    /// Where the value of `model` stands in the body, quotes included.
+    model_at: Range<usize>,
+    /// Whether the body is a form, where values stand without quotes.
+    is_form: bool,
+    /// Where the body takes `stream_options`, if it may and has none.
+    options_at: Option<usize>,
 }
 
-/// Decides by path, method and headers alone.
+/// What was read from a body.
+struct Reading {
+    model: String,
+    model_at: Range<usize>,
+    is_form: bool,
+    is_stream: bool,
+    options_at: Option<usize>,
+    choices: Choices,
+    max_tokens: Option<u64>,
+    /// The number of messages, or items of input.
+    messages: usize,
+    prompt_tokens: u64,
+    /// The part of `prompt_tokens` that is for media.
+    media_tokens: u64,
+    prefix: u64,
+}
+
+/// How many answers are asked for at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choices {
+    Default,
+    Number(u32),
+    /// No number, or none that there could be.
+    Nonsense,
+}
+
+impl Choices {
+    fn of(raw: Option<&str>) -> Self {
+        let Some(raw) = raw else { return Self::Default };
+        raw.parse().map_or(Self::Nonsense, Self::Number)
+    }
+}
+
+/// A request that may go on.
+pub(super) enum Admitted {
+    /// It asks a model.
+    Call(Box<Call>, Arc<Pool>),
+    /// It asked which models there are, and this is the answer.
+    Told(Response<Body>),
+}
+
+/// A request that may not.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// For this reason.
+    Because(ApiError),
+    /// The client left before it had said what it wants.
+    Gone,
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self::Because(error)
+    }
+}
+
+/// Admits a request, step by step.
 ///
 /// # Errors
-/// The refusal to answer with.
-pub fn admit(
-    rule: &FailClosed,
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-) -> Result<Route, ApiError> {
+/// The first refusal. Nothing was sent to any upstream.
+///
+/// # Cancel safety
+/// Dropped in the middle of an upload, it counts the client as gone.
+pub(super) async fn admit(
+    gate: &Gate,
+    head: &Parts,
+    body: Incoming,
+    line: &mut Line,
+) -> Result<Admitted, Refusal> {
+    let (rule, path) = (&gate.fail_closed, head.uri.path());
+    let route = route(rule, &head.method, path)?;
+    let caller = gate.keys.caller(&head.headers)?;
+    line.caller.clone_from(&caller);
+    required(rule, &head.headers)?;
+    match route {
+        Route::Models => return Ok(Admitted::Told(gate.models(caller.as_deref()))),
+        Route::Model => {
+            return Ok(Admitted::Told(gate.model(Route::id(path), caller.as_deref())?));
+        }
+        Route::Chat
+        | Route::Completions
+        | Route::Embeddings
+        | Route::Responses
+        | Route::Messages
+        | Route::Rerank
+        | Route::Audio
+        | Route::Images
+        | Route::Other => {}
+    }
+    let content_type = content_type(route, &head.headers)?;
+    let mut leaving = Leaving(Some(&gate.meters));
+    let body = upload::read(body, gate.max_body_bytes, gate.body_idle).await;
+    let body = body.map_err(|error| error.map_or(Refusal::Gone, Refusal::Because));
+    if !matches!(body, Err(Refusal::Gone)) {
+        leaving.0 = None;
+    }
+    let body = body?;
+    let mut reading = read(route, &content_type, &body, gate.has_prefixes)?;
+    let pool = gate.fleet.pool(&reading.model).ok_or_else(ApiError::model_not_found)?;
+    if caller.as_ref().is_some_and(|caller| !caller.may_ask(&pool.name)) {
+        return Err(ApiError::model_not_allowed().into());
+    }
+    within(rule, route, &reading)?;
+    if let Some(most) = rule.max_input_tokens {
+        reading.count(gate.vocabulary, &body, most).await;
+        short_enough(reading.prompt_tokens, most)?;
+    }
+    let call = reading.into_call(route, path, content_type, caller, body);
+    Ok(Admitted::Call(Box::new(call), Arc::clone(pool)))
+}
+
+/// Counts a client that leaves, if it is not told otherwise before it is dropped.
+struct Leaving<'a>(Option<&'a Meters>);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if let Some(meters) = self.0 {
+            let labels = [("reason", "client_left")];
+            meters.counter("admission_rejects_total", &labels).increment(1);
+        }
+    }
+}
+
+/// The route of a path that is allowed with this method.
+fn route(rule: &FailClosed, method: &Method, path: &str) -> Result<Route, ApiError> {
     let route = Route::of(path).ok_or_else(ApiError::path_not_allowed)?;
-    let is_listed = |paths: &Vec<String>| route == Route::Models || paths.iter().any(|p| p == path);
+    let is_look = matches!(route, Route::Models | Route::Model);
+    let is_listed = |paths: &Vec<String>| is_look || paths.iter().any(|listed| listed == path);
     if !rule.allowed_paths.as_ref().is_none_or(is_listed) {
         return Err(ApiError::path_not_allowed());
     }
     if route.method() != method {
-        return Err(ApiError::method_not_allowed());
+        let allowed = if is_look { "GET" } else { "POST" };
+        return Err(ApiError::method_not_allowed(allowed));
     }
+    Ok(route)
+}
+
+/// The header that every request must carry is there.
+fn required(rule: &FailClosed, headers: &HeaderMap) -> Result<(), ApiError> {
     match &rule.require_header {
-        Some(name) if headers.get(name).is_none_or(|value| value.is_empty()) => {
+        Some(name) if headers.get(name).is_none_or(HeaderValue::is_empty) => {
             Err(ApiError::missing_required_header(name))
         }
-        Some(_) | None => Ok(route),
+        Some(_) | None => Ok(()),
     }
 }
 
-/// Reads the body, bounded in size and in the pause between its parts.
-///
-/// # Errors
-/// The refusal to answer with; `None` when the client went away in the middle.
-pub async fn read_body<B>(
-    mut body: B,
-    headers: &HeaderMap,
-    bytes_max: usize,
-    idle: Duration,
-) -> Result<Bytes, Option<ApiError>>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
+/// The type of a body that can be read: JSON, which it is where nothing is said, or a form on the
+/// routes that take files.
+fn content_type(route: Route, headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
     if headers.contains_key(header::CONTENT_ENCODING) {
-        let status = hyper::StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let message = "Compressed request bodies are not accepted.";
-        return Err(Some(ApiError::new(status, "unsupported_media_type", message)));
+        return Err(ApiError::unsupported_media_type(message));
     }
-    let too_large = || Some(ApiError::body_too_large(bytes_max));
-    let stated = body.size_hint().lower();
-    if stated > bytes_max as u64 {
-        return Err(too_large());
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let Some(value) = values.next() else {
+        return Ok(HeaderValue::from_static("application/json"));
+    };
+    let is_json = is_of(value, "application/json");
+    let is_form = route.takes_forms() && is_of(value, "multipart/form-data");
+    if values.next().is_some() || !(is_json || is_form) {
+        let message = "The body must be application/json, or on audio and image routes \
+                       multipart/form-data.";
+        return Err(ApiError::unsupported_media_type(message));
     }
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
-    loop {
-        let frame = match tokio::time::timeout(idle, body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(_))) => return Err(None),
-            Ok(None) => break,
-            Err(_) => {
-                let status = hyper::StatusCode::REQUEST_TIMEOUT;
-                let message = "The request body stopped arriving.";
-                return Err(Some(ApiError::new(status, "request_timeout", message)));
-            }
-        };
-        let Ok(data) = frame.into_data() else { continue };
-        if first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len() > bytes_max {
-            return Err(too_large());
-        }
-        // Most bodies come in one piece, which then is passed on without a copy.
-        match &first {
-            None => first = Some(data),
-            Some(_) => rest.extend_from_slice(&data),
-        }
-    }
-    let first = first.unwrap_or_default();
-    if rest.is_empty() {
-        return Ok(first);
-    }
-    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
+    Ok(value.clone())
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    stream: Option<&'a RawValue>,
-    messages: Option<Count>,
+/// Whether a content type is `kind`, whatever its parameters.
+fn is_of(content_type: &HeaderValue, kind: &str) -> bool {
+    let own = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    own.trim_ascii().eq_ignore_ascii_case(kind.as_bytes())
 }
 
-/// Understands the body.
-///
-/// # Errors
-/// The refusal to answer with.
-pub fn understand(
-    rule: &FailClosed,
+/// Understands a body of a type that can be read.
+fn read(
     route: Route,
-    path: &str,
-    body: Bytes,
-) -> Result<Call, ApiError> {
-    let text = std::str::from_utf8(&body)
-        .map_err(|_| ApiError::invalid_request("The body is not UTF-8 text."))?;
-    // A list would be read as the envelope's fields in their order.
-    if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
-        return Err(ApiError::invalid_request("The body must be a JSON object."));
+    content_type: &HeaderValue,
+    body: &Bytes,
+    has_prefix: bool,
+) -> Result<Reading, ApiError> {
+    if is_of(content_type, "multipart/form-data") {
+        form::read(route, content_type.as_bytes(), body)
+    } else {
+        json::read(route, body, has_prefix)
     }
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
-        ApiError::invalid_request(format!("The body is not a valid JSON request: {error}."))
-    })?;
-    let model_missing =
-        || ApiError::invalid_request("The body must name a model, as a text.").param("model");
-    let raw = envelope.model.ok_or_else(model_missing)?.get();
-    let model: String = serde_json::from_str(raw).map_err(|_| model_missing())?;
+}
+
+/// The body names no model, or not by a text.
+fn model_missing() -> ApiError {
+    ApiError::invalid_request("The body must name a model, as a text.").param("model")
+}
+
+/// A name that could be a model's.
+fn named(model: String) -> Result<String, ApiError> {
     if model.is_empty() || model.len() > MODEL_BYTES_MAX {
         return Err(ApiError::model_not_found());
     }
-    let is_stream = match envelope.stream.map(RawValue::get) {
-        Some("true") => true,
-        Some("false" | "null") | None => false,
-        Some(_) => {
-            let message = "stream must be true or false.";
-            return Err(ApiError::invalid_request(message).param("stream"));
-        }
+    Ok(model)
+}
+
+/// The request asks for no more messages and answers than is allowed.
+fn within(rule: &FailClosed, route: Route, reading: &Reading) -> Result<(), ApiError> {
+    if let Some(most) = rule.max_messages.filter(|most| reading.messages > *most) {
+        let (code, message) = ("too_many_messages", format!("More than {most} messages."));
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, code, message).param("messages"));
+    }
+    let is_allowed = match reading.choices {
+        Choices::Default => true,
+        Choices::Number(number) => (1..=rule.max_n).contains(&number),
+        Choices::Nonsense => false,
     };
-    let messages = envelope.messages.map_or(0, |count| count.0);
-    if rule.max_messages.is_some_and(|most| messages > most) {
-        let message = format!("More than {} messages.", rule.max_messages.unwrap_or_default());
-        let status = hyper::StatusCode::BAD_REQUEST;
-        return Err(ApiError::new(status, "too_many_messages", message).param("messages"));
+    if route.has_choices() && !is_allowed {
+        let message = format!("n must be an integer from 1 to {}.", rule.max_n);
+        return Err(ApiError::invalid_request(message).param("n"));
     }
-    let prompt_tokens = (body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    if rule.max_input_tokens.is_some_and(|most| prompt_tokens > most) {
-        let message =
-            format!("The input is estimated at {prompt_tokens} tokens, which is too much.");
-        return Err(ApiError::new(hyper::StatusCode::BAD_REQUEST, "input_too_large", message));
+    Ok(())
+}
+
+fn short_enough(tokens: u64, most: u64) -> Result<(), ApiError> {
+    if tokens <= most {
+        return Ok(());
     }
-    // The raw value is a part of the text, so that the distance of their starts is its place.
-    let start = (raw.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-    let model_at = start..start + raw.len();
-    let content_type = HeaderValue::from_static("application/json");
-    let (caller, prefix, path) = (None, 0, path.to_owned());
-    Ok(Call {
-        route,
-        path,
-        content_type,
-        caller,
-        prefix,
-        model,
-        is_stream,
-        prompt_tokens,
-        body,
-        model_at,
-    })
+    let message = format!("The input is about {tokens} tokens or more; {most} are allowed.");
+    Err(ApiError::new(StatusCode::BAD_REQUEST, "input_too_large", message))
+}
+
+impl Reading {
+    /// Counts the prompt by the vocabulary, if there is one and the estimate cannot decide whether it
+    /// is longer than `most`.
+    async fn count(&mut self, vocabulary: Option<Vocabulary>, body: &[u8], most: u64) {
+        let Some(vocabulary) = vocabulary else { return };
+        if self.is_form || !Vocabulary::is_needed(self.prompt_tokens, most) {
+            return;
+        }
+        if let Some(texts) = json::texts(body) {
+            self.prompt_tokens = self.media_tokens + vocabulary.count(&texts, most).await;
+        }
+    }
+
+    fn into_call(
+        self,
+        route: Route,
+        path: &str,
+        content_type: HeaderValue,
+        caller: Option<Arc<Caller>>,
+        body: Bytes,
+    ) -> Call {
+        let choices = match self.choices {
+            Choices::Number(number) if route.has_choices() => u64::from(number),
+            Choices::Default | Choices::Number(_) | Choices::Nonsense => 1,
+        };
+        Call {
+            route,
+            path: path.to_owned(),
+            content_type,
+            caller,
+            prefix: self.prefix,
+            model: self.model,
+            is_stream: self.is_stream,
+            prompt_tokens: self.prompt_tokens,
+            max_tokens: self.max_tokens.map(|most| most.saturating_mul(choices)),
+            body,
+            model_at: self.model_at,
+            is_form: self.is_form,
+            options_at: self.options_at,
+        }
+    }
 }
 
 impl Call {
-    /// The body with the model named `name`, as the upstream knows it; every other byte stays.
-    pub fn body_for(&self, name: &str) -> Bytes {
-        if name == self.model {
+    /// The body with the model named `name`, as the upstream knows it, and with the wish that a stream
+    /// report its usage, if it is to and the client said nothing about it. Every other byte stays.
+    pub fn body_for(&self, name: &str, include_usage: bool) -> Bytes {
+        const USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
+        let options_at = self.options_at.filter(|_| include_usage);
+        if name == self.model && options_at.is_none() {
             return self.body.clone();
         }
-        let head = self.body.get(..self.model_at.start).unwrap_or_default();
-        let tail = self.body.get(self.model_at.end..).unwrap_or_default();
-        let quoted = serde_json::Value::from(name).to_string();
-        let mut spliced = BytesMut::with_capacity(head.len() + quoted.len() + tail.len());
-        spliced.extend_from_slice(head);
-        spliced.extend_from_slice(quoted.as_bytes());
-        spliced.extend_from_slice(tail);
+        // What stands at the same place before and after is renamed to itself.
+        let own = self.body.get(self.model_at.clone()).unwrap_or_default();
+        let new = match () {
+            () if name == self.model => own.to_vec(),
+            () if self.is_form => name.as_bytes().to_vec(),
+            () => serde_json::Value::from(name).to_string().into_bytes(),
+        };
+        let split = options_at.unwrap_or(0);
+        let part = |range: Range<usize>| self.body.get(range).unwrap_or_default();
+        let parts = [
+            part(0..split),
+            if options_at.is_some() { USAGE } else { b"" },
+            part(split..self.model_at.start),
+            &new,
+            part(self.model_at.end..self.body.len()),
+        ];
+        let mut spliced = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
+        for part in parts {
+            spliced.extend_from_slice(part);
+        }
         spliced.freeze()
-    }
-}
-
-/// The number of elements of an array that is not kept.
-struct Count(usize);
-
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Counter;
-        impl<'de> Visitor<'de> for Counter {
-            type Value = Count;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an array of messages")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Count, A::Error> {
-                let mut count = 0;
-                while elements.next_element::<IgnoredAny>()?.is_some() {
-                    count += 1;
-                }
-                Ok(Count(count))
-            }
-        }
-        deserializer.deserialize_seq(Counter)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open() -> FailClosed {
-        FailClosed {
-            require_header: None,
-            allowed_paths: None,
-            max_messages: Some(2),
-            max_input_tokens: Some(1_000),
-            ..FailClosed::default()
-        }
-    }
-
-    fn call(body: &str) -> Result<Call, ApiError> {
-        understand(&open(), Route::Chat, "/v1/chat/completions", Bytes::from(body.to_owned()))
-    }
-
-    #[test]
-    fn only_the_models_name_is_spliced_and_every_other_byte_stays() {
-        let body = "{ \"n\" : 1234567890123456789012345678901234567890, \"model\" : \"m\\u0061\" ,\
-                    \"x\":[1e999,\"\u{4f60}\"]}";
-        let call = call(body).unwrap();
-        assert_eq!(call.model, "ma");
-        let spliced = call.body_for("org/big");
-        assert_eq!(
-            std::str::from_utf8(&spliced).unwrap(),
-            body.replace("\"m\\u0061\"", "\"org/big\"")
-        );
-        assert_eq!(call.body_for("ma"), call.body);
-    }
-
-    #[test]
-    fn j01_j02_j19_what_is_no_json_object_is_refused() {
-        for body in ["", " ", "null", "[]", "\"x\"", "1", "{\"model\":\"m\"", "{\"model\":\"m\"}{}"]
-        {
-            let error = call(body).unwrap_err();
-            assert_eq!((error.status.as_u16(), error.code), (400, "invalid_request"), "{body}");
-        }
-    }
-
-    #[test]
-    fn a_doubled_model_is_refused() {
-        assert_eq!(call(r#"{"model":"a","model":"b"}"#).unwrap_err().code, "invalid_request");
-    }
-
-    #[test]
-    fn j04_a_model_that_is_no_name_is_refused() {
-        for body in [r#"{"model":1}"#, r#"{"model":null}"#, r#"{"model":[]}"#, r#"{"model":{}}"#] {
-            assert_eq!(call(body).unwrap_err().code, "invalid_request", "{body}");
-        }
-        assert_eq!(call(r#"{"model":""}"#).unwrap_err().code, "model_not_found");
-    }
-
-    #[test]
-    fn j13_stream_is_a_boolean_or_nothing() {
-        assert!(call(r#"{"model":"m","stream":true}"#).unwrap().is_stream);
-        assert!(!call(r#"{"model":"m","stream":null}"#).unwrap().is_stream);
-        for body in [r#"{"model":"m","stream":"true"}"#, r#"{"model":"m","stream":1}"#] {
-            assert_eq!(call(body).unwrap_err().param, Some("stream"), "{body}");
-        }
-    }
-
-    #[test]
-    fn too_many_messages_and_too_many_tokens_have_codes_of_their_own() {
-        let body = r#"{"model":"m","messages":[{},{},{}]}"#;
-        assert_eq!(call(body).unwrap_err().code, "too_many_messages");
-        let long = format!(r#"{{"model":"m","x":"{}"}}"#, "y".repeat(4_100));
-        assert_eq!(call(&long).unwrap_err().code, "input_too_large");
-    }
-
-    #[test]
-    fn deep_nesting_costs_no_stack() {
-        let body = format!(r#"{{"model":"m","x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        let boundless = FailClosed::default();
-        let call =
-            understand(&boundless, Route::Chat, "/v1/chat/completions", Bytes::from(body.clone()))
-                .unwrap();
-        assert_eq!(call.body_for("m"), body);
     }
 }

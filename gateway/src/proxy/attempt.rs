@@ -11,25 +11,28 @@ use std::time::Duration;
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::body::Body;
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::admission::Call;
-use super::route::Route;
+use super::route::{Dialect, Route};
 use super::sse::{self, Meaning, Plain, Reader};
+use super::usage::Usage;
 use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
-use crate::upstream::{self, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, SendError, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// What is held of a plain answer to look at it; a longer one is passed on unseen.
 const PLAIN_BYTES_MAX: usize = 1024 * 1024;
+/// An answer in one piece that says it is longer is refused as long as another can be found.
+const PLAIN_BYTES_STATED_MAX: u64 = super::relay::PLAIN_BYTES_MAX;
 /// An endpoint that answers 429 without saying for how long is left alone for this long.
 const COOL_DEFAULT: Duration = Duration::from_secs(5);
 /// An endpoint that refuses our credential is left alone for this long.
@@ -51,45 +54,49 @@ pub(super) struct Answer {
 
 /// What is still to come of an answer; the guard is settled at its last byte.
 pub(super) enum Rest {
-    /// Nothing: the answer is whole, and settled.
-    Nothing,
+    /// Nothing: the answer is whole, and settled; this is what it took.
+    Nothing(Usage),
     /// The remainder of a stream of events.
-    Events(Incoming, Admission),
+    Events(Arrival, Admission),
     /// The remainder of a long plain answer.
-    Bytes(Incoming, Admission),
+    Bytes(Arrival, Admission),
 }
 
-/// What kind of failure an attempt was, as far as asking the same endpoint again depends on it.
+/// What kind of failure an attempt was: whether another endpoint, or the same one again, may be asked
+/// depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureKind {
     /// No connection could be made.
     Refused,
+    /// The connection broke before the answer could be passed on.
+    Cut,
+    /// A limit of time has passed.
+    Timeout,
+    /// The answer was not one.
+    Malformed,
+    /// The endpoint refuses the gateway's credential.
+    Auth,
+    /// The endpoint is at a limit, by this status.
+    Limited(u16),
     /// A fault by this status.
     Status(u16),
-    /// Anything after which the same endpoint is not asked again.
-    Final,
+    /// The request's own, in a form that cannot be passed on.
+    Neutral,
 }
 
 /// An attempt that gave no answer.
 pub(super) struct Failure {
     /// What to tell the client if this was the last attempt.
     pub(super) error: ApiError,
-    /// Whether another endpoint may be tried.
-    pub(super) may_failover: bool,
-    /// What kind of failure it was, for the list of those after which the same one is asked again.
+    /// What kind of failure it was.
     pub(super) kind: FailureKind,
     /// The status that the endpoint gave; 0: no answer, or one that was none.
     pub(super) upstream_status: u16,
 }
 
 impl Failure {
-    /// A failure that another endpoint may mend.
-    fn new(error: ApiError) -> Self {
-        Self { error, may_failover: true, kind: FailureKind::Final, upstream_status: 0 }
-    }
-
-    fn kind(self, kind: FailureKind) -> Self {
-        Self { kind, ..self }
+    fn new(kind: FailureKind, error: ApiError) -> Self {
+        Self { error, kind, upstream_status: 0 }
     }
 }
 
@@ -132,20 +139,29 @@ pub(super) async fn run(
         deadline,
     };
     // The client may have asked by an alias, which is nobody's name but ours.
-    let body = call.body_for(endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name));
-    let Some(request) = upstream::request(&endpoint.config, &call.path, caller, body) else {
+    let model = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
+    let what = Outgoing {
+        path: &call.path,
+        model,
+        content_type: call.content_type.clone(),
+        id: caller.0,
+        caller: caller.1,
+        body: call.body_for(model, pool.include_usage),
+    };
+    let Some(request) = upstream.request(&endpoint, what) else {
         // Nothing was sent, which says nothing about the endpoint.
         admission.withdraw();
-        return Err(Failure::new(ApiError::upstream_unavailable()));
+        return Err(Failure::new(FailureKind::Malformed, ApiError::upstream_unavailable()));
     };
     let first_byte = started + pool.timeouts.first_byte;
     let first_token = pool.timeouts.first_token.map_or(first_byte, |limit| started + limit);
     // A stream whose head is not there when its first token is due has no first token either.
     let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
-    let sent = limits.wait(&mut admission, head_until.min(deadline), upstream.send(request)).await;
+    let sending = upstream.send(&endpoint, request);
+    let sent = limits.wait(&mut admission, head_until.min(deadline), sending).await;
     let response = match sent {
         Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
-        Waited::Ready(Err(error)) => return Err(broken(admission, &error)),
+        Waited::Ready(Err(error)) => return Err(broken(admission, error)),
         Waited::Ready(Ok(response)) => response,
     };
     if !response.status().is_success() {
@@ -154,10 +170,32 @@ pub(super) async fn run(
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if upstream::is_event_stream(response.headers()) {
-        stream(&mut limits, admission, response, first_token.min(deadline)).await
+        let dialect = call.route.dialect();
+        stream(&mut limits, admission, response, first_token.min(deadline), dialect).await
+    } else if is_bytes(call.route, response.headers()) {
+        bytes(&mut limits, admission, response).await
     } else {
-        plain(&mut limits, admission, response, call).await
+        plain(&mut limits, admission, response, call.route.dialect()).await
     }
+}
+
+/// Whether an answer is none that can be looked at: speech, a picture, a text. A page for people is
+/// never an answer.
+fn is_bytes(route: Route, headers: &HeaderMap) -> bool {
+    let may_be = match route {
+        Route::Audio | Route::Images | Route::Other => true,
+        Route::Chat
+        | Route::Completions
+        | Route::Embeddings
+        | Route::Responses
+        | Route::Messages
+        | Route::Rerank
+        | Route::Models
+        | Route::Model => false,
+    };
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or("application/json").trim();
+    may_be && kind != "text/html" && kind != "application/json" && !kind.ends_with("+json")
 }
 
 impl Limits {
@@ -207,8 +245,9 @@ impl Limits {
 async fn stream(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     first_token: Instant,
+    dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
     let mut reader = Reader::default();
@@ -224,16 +263,19 @@ async fn stream(
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
             Waited::Ready(None) => return Err(malformed(admission, Cause::Cut)),
         };
-        let mut meanings = Vec::new();
-        reader.read(&data, |meaning, _| meanings.push(meaning));
+        let mut decisive = Meaning::Preamble;
+        reader.read(&data, |event, _| {
+            if decisive == Meaning::Preamble {
+                decisive = event.read(dialect).0;
+            }
+        });
         held_bytes += data.len();
         held.push(data);
-        let decisive = meanings.iter().find(|meaning| **meaning != Meaning::Preamble);
         let is_committed = match decisive {
-            Some(Meaning::Error(status)) => return Err(embedded(admission, *status)),
-            Some(Meaning::Done) => return Err(malformed(admission, Cause::Malformed)),
-            Some(Meaning::Content | Meaning::Finish) => true,
-            Some(Meaning::Preamble) | None => held_bytes > HELD_BYTES_MAX,
+            Meaning::Error(status) => return Err(embedded(admission, status)),
+            Meaning::Done => return Err(malformed(admission, Cause::Malformed)),
+            Meaning::Content | Meaning::Unreadable | Meaning::Finish | Meaning::Last => true,
+            Meaning::Preamble => held_bytes > HELD_BYTES_MAX,
         };
         if is_committed {
             admission.first_token(clock::now());
@@ -247,18 +289,21 @@ async fn stream(
 async fn plain(
     limits: &mut Limits,
     mut admission: Admission,
-    response: Response<Incoming>,
-    call: &Call,
+    response: Response<Arrival>,
+    dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let (head, mut rest) = response.into_parts();
+    if rest.size_hint().lower() > PLAIN_BYTES_STATED_MAX {
+        return Err(malformed(admission, Cause::Malformed));
+    }
     let mut held: Vec<Bytes> = Vec::new();
     let mut held_bytes = 0;
-    let is_whole = loop {
+    while held_bytes <= PLAIN_BYTES_MAX {
         let until = limits.idle_until();
         match limits.wait(&mut admission, until, rest.frame()).await {
             Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
-            Waited::Ready(None) => break true,
+            Waited::Ready(None) => return whole(&head, &held, admission, dialect),
             Waited::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     held_bytes += data.len();
@@ -266,22 +311,56 @@ async fn plain(
                 }
             }
         }
-        if held_bytes > PLAIN_BYTES_MAX {
-            break false;
-        }
-    };
-    if is_whole {
-        let body = joined(&held);
-        let wants_choices = matches!(call.route, Route::Chat | Route::Completions);
-        match sse::plain(&body, wants_choices) {
-            Plain::Good => {}
-            Plain::Error(status) => return Err(embedded(admission, status)),
-            Plain::Malformed => return Err(malformed(admission, Cause::Malformed)),
-        }
-        admission.settle(clock::now(), Outcome::Success);
-        return Ok(answer(&head, vec![body], Rest::Nothing, None));
     }
     Ok(answer(&head, held, Rest::Bytes(rest, admission), limits.slow_total))
+}
+
+/// A plain answer that has come whole.
+fn whole(
+    head: &Parts,
+    held: &[Bytes],
+    mut admission: Admission,
+    dialect: Dialect,
+) -> Result<Answer, Failure> {
+    let body = joined(held);
+    match sse::plain(&body, dialect) {
+        Plain::Good(usage) => {
+            if let Some(tokens) = usage.total() {
+                admission.used(tokens);
+            }
+            admission.settle(clock::now(), Outcome::Success);
+            Ok(answer(head, vec![body], Rest::Nothing(usage), None))
+        }
+        Plain::Error(status) => Err(embedded(admission, status)),
+        Plain::Malformed => Err(malformed(admission, Cause::Malformed)),
+    }
+}
+
+/// Waits for the first bytes of an answer that is passed on unseen.
+async fn bytes(
+    limits: &mut Limits,
+    mut admission: Admission,
+    response: Response<Arrival>,
+) -> Result<Answer, Failure> {
+    let (head, mut rest) = response.into_parts();
+    if rest.size_hint().lower() > PLAIN_BYTES_STATED_MAX {
+        return Err(malformed(admission, Cause::Malformed));
+    }
+    loop {
+        let until = limits.idle_until();
+        match limits.wait(&mut admission, until, rest.frame()).await {
+            Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
+            Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
+            Waited::Ready(None) => return Err(malformed(admission, Cause::Malformed)),
+            Waited::Ready(Some(Ok(frame))) => {
+                let data = frame.into_data().unwrap_or_default();
+                if !data.is_empty() {
+                    let rest = Rest::Bytes(rest, admission);
+                    return Ok(answer(&head, vec![data], rest, limits.slow_total));
+                }
+            }
+        }
+    }
 }
 
 fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest, slow_at: Option<Instant>) -> Answer {
@@ -300,7 +379,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 /// A status that is no success: whose fault it is, and whether another endpoint may help.
 async fn refused(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let status = response.status();
@@ -310,25 +389,28 @@ async fn refused(
         300..=399 => {
             let message = "The model answered with a redirect, which is not followed.";
             let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_redirect", message);
-            return Err(faulty(admission, Cause::Status(code), error));
+            return Err(faulty(admission, Cause::Status(code), FailureKind::Malformed, error));
         }
         // A switch of protocols that nobody asked for, or a number that means nothing.
         _ => return Err(malformed(admission, Cause::Status(code))),
     }
-    let asked = upstream::retry_after(response.headers());
+    let (headers, wall) = (response.headers(), clock::wall());
     let codes = &admission.endpoint().config.codes;
     match codes.class(code) {
-        StatusClass::Capacity => Err(limited(admission, status, asked.unwrap_or(COOL_DEFAULT))),
+        StatusClass::Capacity => {
+            let pause = upstream::quota_pause(headers, wall).unwrap_or(COOL_DEFAULT);
+            Err(limited(admission, status, pause))
+        }
         StatusClass::Credential => Err(unauthorised(admission, status)),
         StatusClass::Neutral => passed_on(admission, response, limits).await,
         StatusClass::Fault => {
+            let asked = upstream::retry_after(headers, wall);
             if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
                 admission.endpoint().cool(clock::now(), asked);
             }
             let mut error = ApiError::upstream_error(told(status));
             error.retry_after = asked;
-            let failure = faulty(admission, Cause::Status(code), error);
-            Err(failure.kind(FailureKind::Status(code)))
+            Err(faulty(admission, Cause::Status(code), FailureKind::Status(code), error))
         }
     }
 }
@@ -343,15 +425,14 @@ fn told(status: StatusCode) -> StatusCode {
 /// The endpoint is at a limit: it is left alone for a while, and nothing is held against it.
 fn limited(admission: Admission, status: StatusCode, pause: Duration) -> Failure {
     let now = clock::now();
-    admission.endpoint().cool(now, pause);
+    let pause = admission.endpoint().limit(now, pause);
     admission.settle(now, Outcome::Neutral);
     let error = if status == StatusCode::TOO_MANY_REQUESTS {
-        let message = "Every endpoint of this model is at its rate limit.";
-        ApiError::new(status, "rate_limit_exceeded", message)
+        ApiError::all_limited(pause)
     } else {
         ApiError::upstream_error(told(status))
     };
-    Failure::new(error.retry_after(pause))
+    Failure::new(FailureKind::Limited(status.as_u16()), error.retry_after(pause))
 }
 
 /// The endpoint refuses our credential, which is for an operator to mend and no client's concern.
@@ -363,13 +444,13 @@ fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
     admission.settle(now, Outcome::Neutral);
     let message = "The model refused the gateway's credential.";
     let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
-    Failure::new(error)
+    Failure::new(FailureKind::Auth, error)
 }
 
 /// An answer that is the client's own fault goes back as it is.
 async fn passed_on(
     admission: Admission,
-    response: Response<Incoming>,
+    response: Response<Arrival>,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
@@ -377,20 +458,17 @@ async fn passed_on(
     match tokio::time::timeout_at(limits.idle_until(), body).await {
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Ok(answer(&head, vec![body.to_bytes()], Rest::Nothing, None))
+            let rest = Rest::Nothing(Usage::default());
+            Ok(answer(&head, vec![body.to_bytes()], rest, None))
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission, limits.is_cut())),
     }
 }
 
-fn faulty(admission: Admission, cause: Cause, error: ApiError) -> Failure {
+fn faulty(admission: Admission, cause: Cause, kind: FailureKind, error: ApiError) -> Failure {
     admission.settle(clock::now(), Outcome::Fault { weight: 1.0, cause });
-    Failure::new(error)
-}
-
-fn unavailable(admission: Admission, cause: Cause) -> Failure {
-    faulty(admission, cause, ApiError::upstream_unavailable())
+    Failure::new(kind, error)
 }
 
 /// A limit of time has passed. A request that was already evidence of slowness is no fault besides:
@@ -404,21 +482,29 @@ fn timed_out(admission: Admission, is_cut: bool) -> Failure {
         (false, false) => Outcome::Fault { weight: 1.0, cause: Cause::Timeout },
     };
     admission.settle(clock::now(), outcome);
-    Failure::new(ApiError::upstream_timeout())
+    Failure::new(FailureKind::Timeout, ApiError::upstream_timeout())
 }
 
 fn malformed(admission: Admission, cause: Cause) -> Failure {
     let message = "The model's answer was not one.";
-    faulty(admission, cause, ApiError::new(StatusCode::BAD_GATEWAY, "upstream_error", message))
+    let kind = if cause == Cause::Cut { FailureKind::Cut } else { FailureKind::Malformed };
+    faulty(
+        admission,
+        cause,
+        kind,
+        ApiError::new(StatusCode::BAD_GATEWAY, "upstream_error", message),
+    )
 }
 
 /// The connection failed before the response head.
-fn broken(admission: Admission, error: &hyper_util::client::legacy::Error) -> Failure {
-    if error.is_connect() {
-        unavailable(admission, Cause::Refused).kind(FailureKind::Refused)
-    } else {
-        unavailable(admission, Cause::Cut)
-    }
+fn broken(admission: Admission, error: SendError) -> Failure {
+    tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
+    let (cause, kind) = match error {
+        SendError::Connect(_) => (Cause::Refused, FailureKind::Refused),
+        SendError::Broken => (Cause::Cut, FailureKind::Cut),
+        SendError::Malformed(_) => return malformed(admission, Cause::Malformed),
+    };
+    faulty(admission, cause, kind, ApiError::upstream_unavailable())
 }
 
 /// An error inside a 200 counts as the status that it speaks of.
@@ -432,10 +518,14 @@ pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
         StatusClass::Credential => unauthorised(admission, status),
         StatusClass::Neutral => {
             admission.settle(clock::now(), Outcome::Neutral);
-            Failure::new(ApiError::upstream_error(status))
+            // Both official clients would ask again after these two.
+            let is_retried = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status);
+            let told = if is_retried { StatusCode::BAD_GATEWAY } else { status };
+            Failure::new(FailureKind::Neutral, ApiError::upstream_error(told))
         }
         StatusClass::Fault => {
-            malformed(admission, Cause::Status(code)).kind(FailureKind::Status(code))
+            let failure = malformed(admission, Cause::Status(code));
+            Failure { kind: FailureKind::Status(code), ..failure }
         }
     }
 }

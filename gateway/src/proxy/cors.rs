@@ -10,6 +10,7 @@
 //! that a page wants to send is named back only if it is a token of a sane length.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -91,7 +92,7 @@ impl Gate {
     /// # Cancel safety
     /// As [`Gate::serve`].
     pub async fn receive(
-        &self,
+        self: &Arc<Self>,
         upstream: &Upstream,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {

@@ -1,22 +1,28 @@
-//! Where a request goes: endpoint after endpoint, while nothing was sent to the client.
+//! Where a request goes: endpoint after endpoint, pool after pool, while nothing was sent to the client.
 //!
-//! Invariants: no endpoint is asked twice while another is left, and none a third time; the breaker is
-//! asked again before each attempt.
+//! The pool that was asked for comes first, then its fallbacks in their order; then the endpoint that
+//! failed last once more, if its failure was of a kind that passes; then, where every endpoint of the
+//! pool that was asked for is presumed dead, one of those nonetheless.
+//!
+//! Invariants: one deadline and one number of attempts for all pools; no endpoint is asked twice while
+//! another is left, and none a third time; the breaker is asked again before each attempt; each attempt
+//! but the first is charged to the budget of the pool that was asked for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::admission::Call;
-use super::attempt::{self, Answer, FailureKind};
+use super::attempt::{self, Answer, Failure, FailureKind};
 use super::log::Line;
 use super::{Gate, named};
 use crate::clock;
-use crate::config::Retry;
+use crate::config::{FailoverOn, RetryOn};
 use crate::error::ApiError;
-use crate::fleet::{Asker, Chosen, Endpoint, Pool, Tried, Unavailable};
+use crate::fleet::{Asker, Chosen, Endpoint, Fleet, Obstacle, Pool, Tried, Unavailable};
 use crate::upstream::Upstream;
 
 /// How many attempts a request gets when all endpoints are presumed dead.
@@ -24,26 +30,44 @@ const DEGRADED_ATTEMPTS: u32 = 2;
 /// Before the same endpoint is asked again it gets a pause of at most this, by chance, so that those
 /// who failed together do not come back together.
 const AGAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// The header in which the official clients say how often they have asked for the same before.
+const CLIENT_RETRIES: &str = "x-stainless-retry-count";
+
 /// How a request went, for the answer's headers.
 pub(super) struct Served {
     pub(super) answer: Answer,
+    /// The pool that was asked for.
     pub(super) pool: Arc<Pool>,
+    /// The pool that has answered instead.
+    pub(super) fallback: Option<Arc<Pool>>,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) is_degraded: bool,
 }
 
-/// Where a request has been.
-#[derive(Default)]
+/// Where a request has been, and where it may go.
 struct Course {
+    /// The pool that was asked for, and its fallbacks.
+    chain: Vec<Arc<Pool>>,
+    /// The place in the chain from which on something may be left.
+    place: usize,
     tried: Tried,
-    /// An endpoint whose failure may be over at once.
-    again: Option<Arc<Endpoint>>,
+    /// The endpoint whose failure may be over at once, and the place of its pool.
+    again: Option<(usize, Arc<Endpoint>)>,
     /// No endpoint is asked a third time.
     has_repeated: bool,
+    /// Whether the last failure lets another endpoint be asked.
+    may_go_on: bool,
+    /// When the first endpoint returns of those that could not be asked, and what keeps it.
+    soonest: Option<(Duration, Obstacle)>,
+    /// The last failure.
+    last: Option<ApiError>,
 }
 
+/// The next attempt: at which place of the chain, and what was chosen there.
+type Next = (usize, Chosen);
+
 impl Gate {
-    /// Tries endpoints of the pool until one answers or nothing is left to try.
+    /// Tries endpoints of the pool, and of its fallbacks, until one answers or nothing is left to try.
     pub(super) async fn dispatch(
         &self,
         upstream: &Upstream,
@@ -53,67 +77,213 @@ impl Gate {
         deadline: Instant,
         line: &mut Line,
     ) -> Result<Served, ApiError> {
-        let mut course = Course::default();
+        let mut course = Course::new(&self.fleet, pool);
         let header = |name: &str| named(caller.1, name);
-        let asker = Asker { prompt_tokens: call.prompt_tokens, header: &header };
-        let mut last = None;
+        let asker = Asker {
+            prompt_tokens: call.prompt_tokens,
+            tokens: call.prompt_tokens,
+            prefix: call.prefix,
+            header: &header,
+        };
+        pool.budget.request(clock::now(), is_repetition(caller.1));
         let mut most = self.retry.max_attempts;
+        let mut reason = "";
         while line.attempts < most {
-            let chosen = match choose(pool, asker, &mut course).await {
-                Ok(chosen) => chosen,
-                Err(Unavailable::Exhausted) => break,
-                Err(Unavailable::AllOut { returns_in }) => {
-                    last.get_or_insert_with(|| ApiError::circuit_open(returns_in));
-                    break;
-                }
-            };
-            line.begin_attempt(chosen.admission.endpoint().key.as_str());
-            if chosen.is_degraded {
-                most = most.min(DEGRADED_ATTEMPTS);
+            let Some((place, chosen)) = course.next(asker).await else { break };
+            let Chosen { admission, is_degraded } = chosen;
+            if line.attempts > 0 && !self.may_spend(pool, reason) {
+                admission.withdraw();
+                return Err(course.error().final_answer());
             }
-            let endpoint = Arc::clone(chosen.admission.endpoint());
+            if is_degraded {
+                most = most.min(DEGRADED_ATTEMPTS);
+                if pool.note_degraded() {
+                    tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
+                }
+            }
+            let serving = course.chain.get(place).map_or(pool, |pool| pool).clone();
+            let endpoint = Arc::clone(admission.endpoint());
+            line.begin_attempt(endpoint.key.as_str());
             course.tried.insert(&endpoint);
-            let run = attempt::run(upstream, pool, call, caller, deadline, chosen.admission);
+            let run = attempt::run(upstream, &serving, call, caller, deadline, admission);
             match run.await {
                 Ok(answer) => {
-                    let (pool, is_degraded) = (Arc::clone(pool), chosen.is_degraded);
-                    return Ok(Served { answer, pool, endpoint, is_degraded });
+                    let fallback = (place > 0).then_some(serving);
+                    let pool = Arc::clone(pool);
+                    return Ok(Served { answer, pool, fallback, endpoint, is_degraded });
                 }
                 Err(failure) => {
                     line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
-                    last = Some(failure.error);
-                    let may_repeat = !course.has_repeated && self.retry.may_repeat(failure.kind);
-                    course.again = may_repeat.then_some(endpoint);
-                    if !failure.may_failover || clock::instant() >= deadline {
+                    reason = failure.kind.reason();
+                    course.may_go_on = self.retry.failover_on.lets(failure.kind);
+                    let may_repeat = !course.has_repeated && self.retry.on.lets(failure.kind);
+                    course.again = may_repeat.then_some((place, endpoint));
+                    course.fail(failure);
+                    if clock::instant() >= deadline {
                         break;
                     }
                 }
             }
         }
         // What was tried and failed everywhere is final; the caller's own retries would multiply.
-        let error = last.unwrap_or_else(ApiError::upstream_unavailable);
+        let error = course.error();
         let is_final = line.attempts > 0 && error.retry_after.is_none();
         Err(if is_final { error.final_answer() } else { error })
     }
+
+    /// Charges a further attempt after a failure of this kind. Returns whether one was left.
+    fn may_spend(&self, pool: &Pool, reason: &str) -> bool {
+        let is_left = pool.budget.spend(clock::now(), self.retry.budget, self.retry.budget_floor);
+        if is_left {
+            self.meters.counter("retries_total", &[("reason", reason)]).increment(1);
+        } else {
+            self.meters.counter("retry_budget_exhausted_total", &[]).increment(1);
+        }
+        is_left
+    }
 }
 
-impl Retry {
-    fn may_repeat(&self, kind: FailureKind) -> bool {
-        match kind {
-            FailureKind::Refused => self.on.refused,
-            FailureKind::Status(code) => self.on.codes.contains(&code),
-            FailureKind::Final => false,
+impl Course {
+    fn new(fleet: &Fleet, pool: &Arc<Pool>) -> Self {
+        let fallbacks = pool.fallback.iter().filter_map(|name| fleet.pool(name));
+        Self {
+            chain: std::iter::once(pool).chain(fallbacks).cloned().collect(),
+            place: 0,
+            tried: Tried::default(),
+            again: None,
+            has_repeated: false,
+            may_go_on: true,
+            soonest: None,
+            last: None,
+        }
+    }
+
+    /// Chooses for the next attempt; `None`: nothing is left.
+    async fn next(&mut self, asker: Asker<'_>) -> Option<Next> {
+        if self.may_go_on
+            && let Some(next) = self.another(asker)
+        {
+            return Some(next);
+        }
+        if let Some(next) = self.once_more(asker).await {
+            return Some(next);
+        }
+        let asked = self.chain.first().filter(|_| self.may_go_on)?;
+        let chosen = asked.choose_degraded(clock::now(), asker, &self.tried).ok()?;
+        Some((0, chosen))
+    }
+
+    /// An endpoint that was not tried, of the first pool that has one.
+    fn another(&mut self, asker: Asker<'_>) -> Option<Next> {
+        while let Some(pool) = self.chain.get(self.place) {
+            match pool.choose_usable(clock::now(), asker, &self.tried) {
+                Ok(chosen) => return Some((self.place, chosen)),
+                Err(Unavailable::AllOut { returns_in, obstacle }) => {
+                    let new = (returns_in, obstacle);
+                    self.soonest = Some(self.soonest.map_or(new, |soonest| soonest.min(new)));
+                }
+                Err(Unavailable::Exhausted) => {}
+            }
+            self.place += 1;
+        }
+        None
+    }
+
+    /// The endpoint that has just failed, if its failure may be over.
+    async fn once_more(&mut self, asker: Asker<'_>) -> Option<Next> {
+        let (place, endpoint) = self.again.take()?;
+        let pool = Arc::clone(self.chain.get(place)?);
+        if !pool.may_choose_again(clock::now(), asker, &endpoint) {
+            return None;
+        }
+        self.has_repeated = true;
+        tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
+        let chosen = pool.choose_again(clock::now(), asker, &endpoint).ok()?;
+        Some((place, chosen))
+    }
+
+    /// Notes a failure. Of several endpoints at their limits the nearest return is told.
+    fn fail(&mut self, failure: Failure) {
+        let mut error = failure.error;
+        let before = self.last.take().filter(is_limit).and_then(|error| error.retry_after);
+        if is_limit(&error) {
+            error.retry_after = error.retry_after.into_iter().chain(before).min();
+        }
+        self.last = Some(error);
+    }
+
+    /// What to tell the client when nothing is left.
+    fn error(self) -> ApiError {
+        let Self { last, soonest, .. } = self;
+        match (last, soonest) {
+            (Some(mut error), Some((returns_in, _))) if is_limit(&error) => {
+                error.retry_after = error.retry_after.map(|period| period.min(returns_in));
+                error
+            }
+            (Some(error), _) => error,
+            (None, Some((returns_in, Obstacle::Limited))) => ApiError::all_limited(returns_in),
+            (None, Some((returns_in, Obstacle::Full))) => ApiError::all_full(returns_in),
+            (None, Some((returns_in, Obstacle::Open))) => ApiError::circuit_open(returns_in),
+            (None, None) => ApiError::upstream_unavailable(),
         }
     }
 }
 
-/// Chooses for the next attempt: an endpoint that was not tried, or, where none is left, the last one
-/// once more if its failure was of a kind that passes.
-async fn choose(pool: &Pool, asker: Asker<'_>, course: &mut Course) -> Result<Chosen, Unavailable> {
-    let chosen = pool.choose(clock::now(), asker, &course.tried);
-    let Err(Unavailable::Exhausted) = chosen else { return chosen };
-    let Some(endpoint) = course.again.take() else { return chosen };
-    course.has_repeated = true;
-    tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
-    pool.choose_again(clock::now(), asker, &endpoint)
+fn is_limit(error: &ApiError) -> bool {
+    error.status == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// Whether the client has asked for the same before and got no answer.
+fn is_repetition(headers: &HeaderMap) -> bool {
+    let count = headers.get(CLIENT_RETRIES).and_then(|value| value.to_str().ok());
+    count.and_then(|count| count.trim().parse::<u32>().ok()).is_some_and(|count| count > 0)
+}
+
+impl FailureKind {
+    /// Its name among the reasons of further attempts; a closed list.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Cut => "cut",
+            Self::Timeout => "timeout",
+            Self::Malformed => "malformed",
+            Self::Auth => "auth",
+            Self::Limited(_) => "limited",
+            Self::Status(_) => "status",
+            Self::Neutral => "neutral",
+        }
+    }
+}
+
+impl RetryOn {
+    /// Whether the same endpoint may be asked again after such a failure.
+    fn lets(&self, kind: FailureKind) -> bool {
+        match kind {
+            FailureKind::Refused => self.refused,
+            FailureKind::Status(code) => self.codes.contains(&code),
+            FailureKind::Cut
+            | FailureKind::Timeout
+            | FailureKind::Malformed
+            | FailureKind::Auth
+            | FailureKind::Limited(_)
+            | FailureKind::Neutral => false,
+        }
+    }
+}
+
+impl FailoverOn {
+    /// Whether another endpoint may be asked after such a failure.
+    fn lets(&self, kind: FailureKind) -> bool {
+        match kind {
+            FailureKind::Refused => self.refused,
+            FailureKind::Cut => self.cut,
+            FailureKind::Timeout => self.timeout,
+            FailureKind::Malformed => self.malformed,
+            FailureKind::Auth => self.auth,
+            FailureKind::Limited(code) | FailureKind::Status(code) => {
+                self.codes.as_ref().is_none_or(|codes| codes.contains(&code))
+            }
+            FailureKind::Neutral => false,
+        }
+    }
 }

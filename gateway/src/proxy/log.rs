@@ -1,12 +1,16 @@
 //! One line a request: who asked for what, where it went, how it ended; never a prompt or a key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::relay::End;
+use super::route::Dialect;
+use super::usage::Usage;
 use crate::clock;
+use crate::keys::Caller;
 
 /// Longest value of a caller's header in the log.
 const TEXT_BYTES_MAX: usize = 128;
@@ -18,6 +22,8 @@ const CLIENT_LEFT: u16 = 499;
 pub(super) struct Line {
     request_id: HeaderValue,
     agent_id: Option<HeaderValue>,
+    /// Who asks, if callers show keys.
+    pub(super) caller: Option<Arc<Caller>>,
     started: Instant,
     /// The pool's name; empty until the model is known.
     pub(super) model: String,
@@ -31,19 +37,26 @@ pub(super) struct Line {
     pub(super) attempts: u32,
     /// Whether the endpoint was asked for the second time in a row; then its fault counts for nothing.
     is_repeat: bool,
+    /// The pool that has answered instead of `model`.
+    pub(super) fallback: Option<String>,
     /// Why the request was refused; empty: it was not.
     pub(super) blocked_reason: &'static str,
     /// Time to the first content.
     pub(super) first_token: Option<Duration>,
+    /// Tokens as the upstream reports them.
+    pub(super) usage: Usage,
+    /// How an error is told to whoever asked.
+    pub(super) dialect: Dialect,
     is_written: bool,
 }
 
 impl Line {
     /// The line of a request that has just come.
-    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap) -> Self {
+    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap, dialect: Dialect) -> Self {
         Self {
             request_id: request_id.clone(),
             agent_id: headers.get("x-agent-id").cloned(),
+            caller: None,
             started: clock::instant(),
             model: String::new(),
             endpoint: String::new(),
@@ -52,8 +65,11 @@ impl Line {
             upstream_status: 0,
             attempts: 0,
             is_repeat: false,
+            fallback: None,
             blocked_reason: "",
             first_token: None,
+            usage: Usage::default(),
+            dialect,
             is_written: false,
         }
     }
@@ -98,7 +114,7 @@ impl Line {
     pub(super) fn end(mut self, status: u16, end: End) {
         match end {
             End::Complete => self.write(status, "complete"),
-            End::Interrupted => self.write(status, "interrupted"),
+            End::Interrupted | End::Panicked => self.write(status, "interrupted"),
             End::ClientLeft => self.write(CLIENT_LEFT, "client_left"),
         }
     }
@@ -109,6 +125,7 @@ impl Line {
             target: "access",
             request_id = shown(Some(&self.request_id)),
             agent_id = shown(self.agent_id.as_ref()),
+            caller = self.caller.as_ref().map(|caller| caller.name.as_str()),
             model = %self.model,
             endpoint = %self.endpoint,
             upstream_status = self.upstream_status,
@@ -117,6 +134,9 @@ impl Line {
             first_token_ms = self.first_token.map(millis),
             attempts = self.attempts,
             repeat = self.is_repeat,
+            fallback = self.fallback,
+            input_tokens = self.usage.input,
+            output_tokens = self.usage.output,
             blocked_reason = self.blocked_reason,
             end,
         );

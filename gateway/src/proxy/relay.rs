@@ -3,111 +3,170 @@
 //! Only whole events are passed on: the tail of an event waits for its end (bounded), so that a
 //! stream that breaks can still be ended by one well-formed error event. The body is polled by the
 //! client's own connection, with no task and no queue between: back-pressure reaches the upstream,
-//! and a client that leaves drops the body, which closes the upstream connection.
+//! and a client that leaves drops the body, which closes the upstream connection. What has come
+//! together is given together, in one write; a stream that never pauses is made to, so that others on
+//! the same thread have their turn.
 //!
-//! Invariants: after the error event nothing follows and the end is unclean; `[DONE]` is only ever
-//! the upstream's own; the guard is settled exactly once, by how the stream ended.
+//! Invariants: after the error event nothing follows and the end is unclean; the end of a stream is
+//! only ever the upstream's own; the guard is settled exactly once, by how the stream ended; what is
+//! held for a client that does not read is bounded by [`TAIL_BYTES_MAX`], [`ready::TOGETHER_BYTES_MAX`]
+//! and one read.
 
-use std::collections::VecDeque;
+mod pace;
+mod ready;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use breaker::{Cause, Outcome, SlowKind};
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep};
+use hyper::body::{Body, Frame, SizeHint};
+use metrics::Counter;
+use tokio::time::Sleep;
 
+use self::pace::Pace;
+pub(super) use self::pace::Patience;
+use self::ready::Ready;
 use super::attempt;
+use super::route::Dialect;
 use super::sse::{Meaning, Reader};
 use super::usage::Usage;
 use crate::clock;
-use crate::error;
+use crate::error::ApiError;
 use crate::fleet::Admission;
+use crate::upstream::Arrival;
 
 /// A tail without an event's end is passed on at this size rather than held.
-const TAIL_BYTES_MAX: usize = 256 * 1024;
-/// An upstream that has said `[DONE]` gets this long to end its body, so that the connection can be
+const TAIL_BYTES_MAX: usize = 64 * 1024;
+/// A plain answer is passed on up to this size: more than the largest batches of embeddings have, and
+/// less than an endpoint that does not end could make us carry.
+pub(super) const PLAIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The usage of a plain answer that is passed on unseen is looked for in its last bytes: where all known
+/// servers write it.
+const LAST_BYTES_MAX: usize = 1024;
+/// After this many reads in one go the other streams of the thread have their turn.
+const READS_MAX: u32 = 32;
+/// An upstream that has ended its stream gets this long to end its body, so that the connection can be
 /// used again.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// How long the relay waits for what.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// Between two events with content.
-    pub(super) idle: Duration,
-    /// When the whole answer must be there.
-    pub(super) deadline: Instant,
-    /// When the attempt becomes slow, unless it has said so already.
-    pub(super) slow_at: Option<Instant>,
-    /// The fewest events with content a second; `None`: no such limit.
-    pub(super) pace_min: Option<f64>,
-}
-
-/// A stream's pace means something only once it has run for this long.
-const PACE_AFTER: Duration = Duration::from_secs(5);
-
-/// How fast a stream comes, an event with content being a token.
-#[derive(Debug)]
-struct Pace {
-    since: Instant,
-    tokens: u32,
-    /// `None` without a limit, and once it was said that the stream is behind it.
-    min: Option<f64>,
-}
-
-impl Pace {
-    /// Counts a token. Returns true once, when the stream has fallen behind its limit.
-    fn has_fallen_behind(&mut self, now: Instant) -> bool {
-        self.tokens = self.tokens.saturating_add(1);
-        let run = now.saturating_duration_since(self.since);
-        let is_behind = |min: &mut f64| f64::from(self.tokens) < *min * run.as_secs_f64();
-        run >= PACE_AFTER && self.min.take_if(is_behind).is_some()
-    }
-}
+/// What a client is given that would otherwise hear nothing for long: a comment.
+pub(super) const HEARTBEAT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// How a relay ended, for the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Complete.
     Complete,
     /// The upstream broke it off or fell silent.
     Interrupted,
     /// The client left.
     ClientLeft,
+    /// A fault of our own broke it off.
+    Panicked,
 }
 
 /// Hears how a relay ended, and what it took.
 pub(super) type OnEnd = Box<dyn FnOnce(End, Usage) + Send + Sync>;
 
-/// A response body that relays an upstream's.
-pub struct Relay {
-    upstream: Option<Incoming>,
-    ready: VecDeque<Bytes>,
+/// A body that a relay reads.
+pub trait Source: Body<Data = Bytes> + Unpin {
+    /// Lets go of it: its content is complete, its end is waited for at most `period`.
+    fn linger(self, period: Duration);
+}
+
+impl Source for Arrival {
+    fn linger(self, period: Duration) {
+        Self::linger(self, period);
+    }
+}
+
+/// A response body that relays an upstream's, `B`.
+pub struct Relay<B = Arrival> {
+    upstream: Option<B>,
+    ready: Ready,
     /// Bytes behind the last complete event.
     tail: BytesMut,
     /// Whether the client has the beginning of an event whose end has not come.
     is_torn: bool,
     /// `None`: plain bytes, whose end is told by their framing.
-    reader: Option<Reader>,
+    events: Option<Events>,
     has_finish: bool,
+    /// Of a plain answer: how much was passed on, and its last bytes, in which the usage stands.
+    passed_bytes: u64,
+    last: Vec<u8>,
     state: State,
-    patience: Patience,
     pace: Pace,
-    progress_at: Instant,
+    /// Reads since the upstream had nothing or others had their turn.
+    reads: u32,
     timer: Pin<Box<Sleep>>,
     admission: Option<Admission>,
     usage: Usage,
     on_end: Option<OnEnd>,
 }
 
+/// How events are read.
+pub(super) struct Events {
+    reader: Reader,
+    dialect: Dialect,
+    unreadable: Counter,
+}
+
+impl Events {
+    /// Reads events of this dialect; what cannot be read is counted.
+    pub(super) fn new(dialect: Dialect, unreadable: Counter) -> Self {
+        Self { reader: Reader::default(), dialect, unreadable }
+    }
+}
+
+/// What one read has brought.
+#[derive(Default)]
+struct Seen {
+    /// The place behind the last whole event.
+    end: usize,
+    /// Events with content.
+    tokens: u32,
+    has_finish: bool,
+    unreadable: u32,
+    over: Option<Over>,
+}
+
+/// What ends a stream of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    Done,
+    Error(Option<u16>),
+}
+
+impl Seen {
+    fn note(&mut self, meaning: Meaning) {
+        match meaning {
+            Meaning::Preamble => {}
+            Meaning::Content => self.tokens += 1,
+            Meaning::Unreadable => {
+                self.tokens += 1;
+                self.unreadable += 1;
+            }
+            Meaning::Finish => self.has_finish = true,
+            Meaning::Done => self.over = Some(Over::Done),
+            Meaning::Last => {
+                self.tokens += 1;
+                self.over = Some(Over::Done);
+            }
+            Meaning::Error(status) => self.over = Some(Over::Error(status)),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Flowing,
-    /// Everything was said; the queue drains.
+    /// Everything was said; what is ready drains.
     Ending,
-    /// The last event is queued; after it the connection is broken off.
+    /// The last event is ready; after it the connection is broken off.
     Breaking,
     /// The last event was handed over and had a turn to be written.
     Broken,
@@ -118,130 +177,113 @@ enum State {
 #[error("the stream was interrupted")]
 pub struct Interrupted;
 
-impl Relay {
-    /// Relays a stream of events of which `held` was already received.
-    pub(super) fn events(
+impl<B> Relay<B>
+where
+    B: Source,
+{
+    /// Relays an answer of which `held` was already received: a stream of `events`, or plain bytes.
+    pub(super) fn new(
         held: Vec<Bytes>,
-        upstream: Incoming,
+        upstream: B,
+        events: Option<Events>,
         admission: Admission,
         patience: Patience,
         on_end: OnEnd,
     ) -> Self {
-        let mut relay = Self::new(upstream, admission, patience, on_end);
-        relay.reader = Some(Reader::default());
-        for bytes in held {
-            relay.take(bytes);
-        }
-        relay
-    }
-
-    /// Relays plain bytes.
-    pub(super) fn bytes(
-        held: Vec<Bytes>,
-        upstream: Incoming,
-        admission: Admission,
-        patience: Patience,
-        on_end: OnEnd,
-    ) -> Self {
-        let mut relay = Self::new(upstream, admission, patience, on_end);
-        relay.ready.extend(held);
-        relay
-    }
-
-    fn new(upstream: Incoming, admission: Admission, patience: Patience, on_end: OnEnd) -> Self {
-        let now = clock::instant();
+        let pace = Pace::new(patience, clock::instant());
         let mut relay = Self {
             upstream: Some(upstream),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             tail: BytesMut::new(),
             is_torn: false,
-            reader: None,
+            events,
             has_finish: false,
+            passed_bytes: 0,
+            last: Vec::new(),
             state: State::Flowing,
-            patience,
-            pace: Pace { since: now, tokens: 0, min: patience.pace_min },
-            progress_at: now,
-            timer: Box::pin(tokio::time::sleep_until(now)),
+            timer: Box::pin(tokio::time::sleep_until(pace.next())),
+            pace,
+            reads: 0,
             admission: Some(admission),
             usage: Usage::default(),
             on_end: Some(on_end),
         };
-        let next = relay.next_deadline();
-        relay.timer.as_mut().reset(next);
+        for bytes in held {
+            if relay.state == State::Flowing {
+                relay.take(bytes);
+            }
+        }
         relay
     }
 
-    fn next_deadline(&self) -> Instant {
-        let idle = self.progress_at + self.patience.idle;
-        let end = idle.min(self.patience.deadline);
-        self.patience.slow_at.map_or(end, |slow| slow.min(end))
-    }
-
-    /// Takes in bytes from the upstream: whole events go to the queue, the tail waits.
+    /// Takes in bytes from the upstream: whole events become ready, the tail waits.
     fn take(&mut self, bytes: Bytes) {
-        let Some(reader) = &mut self.reader else {
-            self.progress_at = clock::instant();
-            self.ready.push_back(bytes);
-            return;
-        };
-        let (mut end, mut is_over, mut meanings) = (0, false, Vec::new());
-        reader.read(&bytes, |meaning, place| {
+        let Some(events) = &mut self.events else { return self.take_plain(bytes) };
+        let (mut seen, usage) = (Seen::default(), &mut self.usage);
+        events.reader.read(&bytes, |event, place| {
             // What stands behind the end of the stream, or behind an error, is dropped.
-            if !is_over {
-                is_over = matches!(meaning, Meaning::Done | Meaning::Error(_));
-                end = place.min(bytes.len());
-                meanings.push(meaning);
+            if seen.over.is_none() {
+                let (meaning, told) = event.read(events.dialect);
+                seen.end = place;
+                seen.note(meaning);
+                usage.update(told);
             }
         });
-        if self.tail.is_empty() && end > 0 {
-            self.ready.push_back(bytes.slice(..end));
+        events.unreadable.increment(u64::from(seen.unreadable));
+        let end = seen.end;
+        if self.tail.is_empty() {
+            self.ready.push(bytes.slice(..end));
         } else if end > 0 {
             self.tail.extend_from_slice(bytes.get(..end).unwrap_or_default());
-            self.ready.push_back(self.tail.split().freeze());
+            self.ready.push(self.tail.split().freeze());
         }
         self.is_torn &= end == 0;
-        if is_over {
+        if seen.over.is_some() {
             // The other half of the last line end may still be on its way; nobody waits for it.
-            let is_halved = self.ready.back().is_some_and(|last| last.ends_with(b"\r\n\r"));
-            self.ready.extend(is_halved.then_some(Bytes::from_static(b"\n")));
+            if self.ready.ends_with(b"\r\n\r") {
+                self.ready.push(Bytes::from_static(b"\n"));
+            }
         } else {
             self.tail.extend_from_slice(bytes.get(end..).unwrap_or_default());
             if self.tail.len() > TAIL_BYTES_MAX {
-                self.ready.push_back(self.tail.split().freeze());
+                self.ready.push(self.tail.split().freeze());
                 self.is_torn = true;
             }
         }
-        self.note(&meanings);
+        self.note(&seen);
     }
 
-    fn note(&mut self, meanings: &[Meaning]) {
-        for meaning in meanings {
-            match meaning {
-                Meaning::Preamble => {}
-                Meaning::Content => {
-                    self.progress_at = clock::instant();
-                    if self.pace.has_fallen_behind(self.progress_at) {
-                        self.is_slow(SlowKind::TokensPerSecond);
-                    }
+    fn take_plain(&mut self, bytes: Bytes) {
+        self.pace.progress(clock::instant(), 0);
+        self.passed_bytes += bytes.len() as u64;
+        if self.passed_bytes > PLAIN_BYTES_MAX {
+            self.interrupt(Cause::Malformed);
+            return;
+        }
+        let kept = LAST_BYTES_MAX.saturating_sub(bytes.len()).min(self.last.len());
+        self.last.drain(..self.last.len() - kept);
+        let newest = bytes.len().saturating_sub(LAST_BYTES_MAX);
+        self.last.extend_from_slice(bytes.get(newest..).unwrap_or_default());
+        self.ready.push(bytes);
+    }
+
+    fn note(&mut self, seen: &Seen) {
+        self.has_finish |= seen.has_finish;
+        let has_progress = seen.has_finish || seen.tokens > 0;
+        if has_progress && self.pace.progress(clock::instant(), seen.tokens) {
+            self.is_slow(SlowKind::TokensPerSecond);
+        }
+        match seen.over {
+            None => {}
+            Some(Over::Done) => self.finish(),
+            // An error event of the upstream's own is passed on; nothing good follows it.
+            Some(Over::Error(status)) => {
+                if let Some(admission) = self.admission.take() {
+                    let _ = attempt::embedded(admission, status);
                 }
-                Meaning::Finish => {
-                    self.has_finish = true;
-                    self.progress_at = clock::instant();
-                }
-                Meaning::Done => {
-                    self.finish();
-                    return;
-                }
-                // An error event of the upstream's own is passed on; nothing good follows it.
-                Meaning::Error(status) => {
-                    if let Some(admission) = self.admission.take() {
-                        let _ = attempt::embedded(admission, *status);
-                    }
-                    self.report(End::Interrupted);
-                    self.state = State::Breaking;
-                    self.upstream = None;
-                    return;
-                }
+                self.report(End::Interrupted);
+                self.state = State::Breaking;
+                self.upstream = None;
             }
         }
     }
@@ -256,26 +298,23 @@ impl Relay {
     fn finish(&mut self) {
         self.settle(Outcome::Success);
         self.state = State::Ending;
-        if let Some(mut upstream) = self.upstream.take()
-            && !upstream.is_end_stream()
-        {
-            tokio::spawn(tokio::time::timeout(LINGER, async move {
-                while let Some(Ok(frame)) = upstream.frame().await {
-                    // Bytes behind the end are not ours to pass on, and the connection that sent
-                    // them is not to be used again: dropping the body closes it.
-                    if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                        return;
-                    }
-                }
-            }));
+        if let Some(upstream) = self.upstream.take() {
+            upstream.linger(LINGER);
         }
     }
 
     /// The upstream's body has ended.
     fn upstream_ended(&mut self, is_clean: bool) {
-        let is_complete = is_clean && (self.reader.is_none() || self.has_finish);
-        if is_complete {
-            self.ready.extend((!self.tail.is_empty()).then(|| self.tail.split().freeze()));
+        // Of a dialect that is not known the clean end of the body is the end; a chat that has told why
+        // it ended has said everything.
+        let is_complete = match self.events.as_ref().map(|events| events.dialect) {
+            None | Some(Dialect::Opaque) => true,
+            Some(Dialect::Chat | Dialect::Completions) => self.has_finish,
+            Some(Dialect::Responses | Dialect::Messages) => false,
+        };
+        if is_clean && is_complete {
+            self.ready.push(self.tail.split().freeze());
+            self.usage.update(Usage::at_the_end(&self.last));
             self.upstream = None;
             self.finish();
         } else {
@@ -286,7 +325,7 @@ impl Relay {
     /// The stream fell silent, or the time for the whole request is over. A request that was already
     /// evidence of slowness is no fault besides, and one that came on until it was cut is none at all.
     fn give_up(&mut self) {
-        let is_silent = clock::instant() >= self.progress_at + self.patience.idle;
+        let is_silent = self.pace.is_silent(clock::instant());
         if self.admission.as_ref().is_some_and(Admission::is_slow) {
             self.settle(Outcome::Slow(SlowKind::Total));
         } else if !is_silent {
@@ -298,11 +337,18 @@ impl Relay {
     /// Ends the stream with an error event and an unclean end.
     fn interrupt(&mut self, cause: Cause) {
         self.settle(Outcome::Fault { weight: 1.0, cause });
+        self.break_off();
+    }
+
+    /// What is ready is still given, then the error event, then the connection breaks off.
+    fn break_off(&mut self) {
         self.upstream = None;
         self.tail.clear();
-        if self.reader.is_some() {
-            self.ready.extend(self.is_torn.then_some(Bytes::from_static(b"\n\n")));
-            self.ready.push_back(error::stream_interrupted());
+        if let Some(events) = &self.events {
+            if self.is_torn {
+                self.ready.push(Bytes::from_static(b"\n\n"));
+            }
+            self.ready.push(ApiError::stream_interrupted().event(events.dialect));
         }
         self.state = State::Breaking;
     }
@@ -312,44 +358,66 @@ impl Relay {
             Outcome::Success => End::Complete,
             Outcome::Fault { .. } | Outcome::Slow(_) | Outcome::Neutral => End::Interrupted,
         };
+        self.tell_usage();
         if let Some(admission) = self.admission.take() {
             admission.settle(clock::now(), outcome);
         }
         self.report(end);
     }
 
-    fn report(&mut self, end: End) {
-        if let Some(on_end) = self.on_end.take() {
-            on_end(end, self.usage);
-        }
-    }
-
-    /// A deadline has passed: slow evidence, silence, or the end of patience.
+    /// A deadline has passed: slow evidence, silence, a comment that is due, or the end of patience.
     fn timer_fired(&mut self) {
         let now = clock::instant();
-        if now >= self.patience.deadline || now >= self.progress_at + self.patience.idle {
+        if self.pace.is_over(now) || self.pace.is_silent(now) {
             self.give_up();
             return;
         }
-        let slow_at = self.patience.slow_at.take_if(|slow_at| now >= *slow_at);
-        if slow_at.is_some_and(|slow_at| !clock::is_late(slow_at)) {
+        if self.pace.slow(now).is_some_and(|slow_at| !clock::is_late(slow_at)) {
             self.is_slow(SlowKind::Total);
         }
-        let next = self.next_deadline();
+        // Within an event that the client has the beginning of there is no place for a comment.
+        if self.pace.is_quiet(now) && self.events.is_some() && !self.is_torn {
+            self.ready.push(HEARTBEAT);
+        }
+        let next = self.pace.next();
         self.timer.as_mut().reset(next);
     }
-}
 
-impl Body for Relay {
-    type Data = Bytes;
-    type Error = Interrupted;
+    /// Reads once. `Pending`: the upstream has nothing.
+    fn poll_upstream(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(upstream) = &mut self.upstream else {
+            self.interrupt(Cause::Other);
+            return Poll::Ready(());
+        };
+        match ready!(Pin::new(upstream).poll_frame(context)) {
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    self.take(bytes);
+                }
+            }
+            Some(Err(_)) => self.upstream_ended(false),
+            None => self.upstream_ended(true),
+        }
+        Poll::Ready(())
+    }
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
+    fn poll_ready(
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
+        self.pace.ask(clock::instant());
+        let mut is_dry = false;
         loop {
-            if let Some(bytes) = self.ready.pop_front() {
+            while self.state == State::Flowing
+                && !is_dry
+                && !self.ready.is_enough()
+                && self.reads < READS_MAX
+            {
+                is_dry = self.poll_upstream(context).is_pending();
+                self.reads = if is_dry { 0 } else { self.reads + 1 };
+            }
+            if let Some(bytes) = self.ready.take() {
+                self.pace.give(clock::instant());
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             match self.state {
@@ -361,26 +429,56 @@ impl Body for Relay {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                State::Flowing => {}
-            }
-            let Some(upstream) = &mut self.upstream else {
-                self.interrupt(Cause::Other);
-                continue;
-            };
-            match Pin::new(upstream).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        self.take(bytes);
-                    }
-                }
-                Poll::Ready(Some(Err(_))) => self.upstream_ended(false),
-                Poll::Ready(None) => self.upstream_ended(true),
-                Poll::Pending => {
+                State::Flowing if is_dry => {
                     ready!(self.timer.as_mut().poll(context));
                     self.timer_fired();
                 }
+                State::Flowing => {
+                    self.reads = 0;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
             }
         }
+    }
+}
+
+impl<B> Relay<B> {
+    /// Corrects the estimate of what the request takes, as far as it was reported.
+    fn tell_usage(&mut self) {
+        if let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) {
+            admission.used(tokens);
+        }
+    }
+
+    fn report(&mut self, end: End) {
+        if let Some(on_end) = self.on_end.take() {
+            on_end(end, self.usage);
+        }
+    }
+}
+
+impl<B> Body for Relay<B>
+where
+    B: Source,
+{
+    type Data = Bytes;
+    type Error = Interrupted;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
+        // A fault of our own ends this stream as a lost upstream would, and speaks against nobody. What
+        // is ready is whole events at any moment; the rest of the state is not looked at again.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.poll_ready(context)));
+        polled.unwrap_or_else(|_| {
+            drop(self.admission.take());
+            self.report(End::Panicked);
+            self.break_off();
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -392,9 +490,10 @@ impl Body for Relay {
     }
 }
 
-impl Drop for Relay {
+impl<B> Drop for Relay<B> {
     fn drop(&mut self) {
         // Not settled: the client left. Dropping the guard is neutral.
+        self.tell_usage();
         self.report(End::ClientLeft);
     }
 }

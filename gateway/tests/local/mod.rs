@@ -104,6 +104,12 @@ impl Plan {
         self
     }
 
+    /// One model more, in flow style and without braces; behind it the first gets no more endpoints.
+    pub(crate) fn model(mut self, model: &str) -> Self {
+        self.endpoints.push_str(&format!("  - {{ {model} }}\n"));
+        self
+    }
+
     /// Starts the gateway.
     pub(crate) async fn start(self) -> House {
         self.start_as(|_| ()).await
@@ -147,6 +153,11 @@ impl House {
     /// An endpoint of the model.
     pub(crate) fn endpoint(&self, name: &str) -> Arc<Endpoint> {
         Arc::clone(self.app.fleet.endpoint(&self.key(name)).unwrap().1)
+    }
+
+    /// Requests in flight at the endpoint of this key, of any model.
+    pub(crate) fn in_flight(&self, key: &str) -> u32 {
+        self.app.fleet.endpoint(&EndpointKey::new(key)).unwrap().1.in_flight()
     }
 
     /// The breaker of an endpoint.

@@ -50,6 +50,39 @@ fn c07_in_a_split_the_two_never_flip_and_the_views_agree_after_the_heal() {
 }
 
 #[test]
+fn c07_the_two_keep_what_was_open_before_the_split_and_let_go_when_its_time_is_over() {
+    apart(async || {
+        let quorum = "member_grace: 60s, max_open: 20s";
+        let town = Town::start(Plan { quorum, ..Plan::default() }).await;
+        town.b.falls_ill().await;
+        let load = town.load(&ALL);
+        within(TEN_SECONDS, "all five flip", async || town.is_out_on(&ALL).await).await;
+        town.wires.split(&machines(&[1, 2, 3]), &machines(&[4, 5]));
+        within(LOSS_MAX, "the two are alone", async || town.live(4).await == 2).await;
+        throughout(Duration::from_secs(2), "they keep it out", async || {
+            town.is_out_on(&[4, 5]).await
+        })
+        .await;
+        let let_go = within(Duration::from_secs(30), "they let go of it", async || {
+            town.verdict(4).await == "closed" && town.verdict(5).await == "closed"
+        })
+        .await;
+        town.b.recovers().await;
+        let own =
+            within(TEN_SECONDS * 3, "b is back with the two by their own breakers", async || {
+                town.node(4).explain(B).await["in_rotation"] == true
+            })
+            .await;
+        town.wires.heal();
+        let agreed = town.agree(TEN_SECONDS * 2).await;
+        assert_eq!(load.stop().await, [""; 0], "a is well");
+        eprintln!(
+            "C07: let go +{let_go:?}, own way back +{own:?}, agreed +{agreed:?} after the heal"
+        );
+    });
+}
+
+#[test]
 fn c08_a_link_that_carries_one_way_makes_nobody_flap_and_nothing_flip() {
     apart(async || {
         let town = Town::start(Plan::default()).await;

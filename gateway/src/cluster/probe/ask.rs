@@ -7,7 +7,6 @@
 use breaker::Cause;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 use quorum::ProbeResult;
@@ -17,8 +16,9 @@ use super::cache::{self, Reading};
 use crate::cluster::Mark;
 use crate::config::{Kind, ProbeRoute, StatusClass};
 use crate::fleet::{Endpoint, Pool};
+use crate::proxy::route::Dialect;
 use crate::proxy::sse::{self, Meaning, Plain, Reader};
-use crate::upstream::{self, PROBE_HEADER, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, PROBE_HEADER, Upstream};
 
 /// What is read of a probe's answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -64,7 +64,7 @@ pub(super) async fn ask(
 ) -> Verdict {
     let limit = endpoint.config.probe.first_token;
     let answer = tokio::time::timeout(limit, first_content(upstream, pool, endpoint, errand));
-    let (answer, reading) = tokio::join!(answer, cache::read(upstream, &endpoint.config));
+    let (answer, reading) = tokio::join!(answer, cache::read(upstream, endpoint));
     let (result, cause) = match (answer.unwrap_or(failed(Cause::Timeout)), reading) {
         (PASSED, Some(Reading::Full)) => failed(Cause::Other),
         (answer, _) => answer,
@@ -78,11 +78,10 @@ async fn first_content(
     endpoint: &Endpoint,
     mark: Mark,
 ) -> Answer {
-    let Some(request) = request(pool, endpoint, mark) else { return NOTHING };
-    let response = match upstream.send(request).await {
+    let Some(request) = request(upstream, pool, endpoint, mark) else { return NOTHING };
+    let response = match upstream.send(endpoint, request).await {
         Ok(response) => response,
-        Err(error) if error.is_connect() => return failed(Cause::Refused),
-        Err(_) => return failed(Cause::Cut),
+        Err(error) => return failed(error.cause()),
     };
     if !response.status().is_success() {
         return judged(endpoint, response.status().as_u16());
@@ -96,7 +95,12 @@ async fn first_content(
 
 /// The question, as a server of this kind understands it. `None`: its address cannot be written as a
 /// URI, which a checked configuration rules out.
-fn request(pool: &Pool, endpoint: &Endpoint, mark: Mark) -> Option<Request<Full<Bytes>>> {
+fn request(
+    upstream: &Upstream,
+    pool: &Pool,
+    endpoint: &Endpoint,
+    mark: Mark,
+) -> Option<Request<Full<Bytes>>> {
     let (probe, kind) = (&endpoint.config.probe, endpoint.config.kind);
     let model = endpoint.config.upstream_model.as_deref().unwrap_or(&pool.name);
     let (prompt, most) = (&probe.prompt, probe.max_tokens);
@@ -120,9 +124,15 @@ fn request(pool: &Pool, endpoint: &Endpoint, mark: Mark) -> Option<Request<Full<
     };
     let id = format!("probe-{:016x}", fastrand::u64(..));
     let id = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("probe"));
-    let body = Bytes::from(body.to_string());
-    let caller = (&id, &HeaderMap::new());
-    let mut request = upstream::request(&endpoint.config, path, caller, body)?;
+    let what = Outgoing {
+        path,
+        model,
+        content_type: HeaderValue::from_static("application/json"),
+        id: &id,
+        caller: &HeaderMap::new(),
+        body: Bytes::from(body.to_string()),
+    };
+    let mut request = upstream.request(endpoint, what)?;
     let name = HeaderName::from_static(PROBE_HEADER);
     request.headers_mut().insert(name, HeaderValue::from_static(mark.as_str()));
     Some(request)
@@ -146,36 +156,47 @@ fn embedded(endpoint: &Endpoint, status: Option<u16>) -> Answer {
     status.map_or(failed(Cause::Malformed), |code| judged(endpoint, code))
 }
 
-async fn stream(endpoint: &Endpoint, response: Response<Incoming>) -> Answer {
+async fn stream(endpoint: &Endpoint, response: Response<Arrival>) -> Answer {
     let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
     let mut reader = Reader::default();
+    let dialect = dialect(endpoint);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return failed(Cause::Cut) };
         let Some(data) = frame.data_ref() else { continue };
-        let mut decisive = None;
-        reader.read(data, |meaning, _| {
-            if meaning != Meaning::Preamble {
-                decisive.get_or_insert(meaning);
+        let mut decisive = Meaning::Preamble;
+        reader.read(data, |event, _| {
+            if decisive == Meaning::Preamble {
+                decisive = event.read(dialect).0;
             }
         });
         match decisive {
-            Some(Meaning::Content | Meaning::Finish) => return PASSED,
-            Some(Meaning::Error(status)) => return embedded(endpoint, status),
-            Some(Meaning::Done) => return failed(Cause::Malformed),
-            Some(Meaning::Preamble) | None => {}
+            Meaning::Content | Meaning::Unreadable | Meaning::Finish | Meaning::Last => {
+                return PASSED;
+            }
+            Meaning::Error(status) => return embedded(endpoint, status),
+            Meaning::Done => return failed(Cause::Malformed),
+            Meaning::Preamble => {}
         }
     }
     failed(Cause::Cut)
 }
 
-async fn plain(endpoint: &Endpoint, response: Response<Incoming>) -> Answer {
+async fn plain(endpoint: &Endpoint, response: Response<Arrival>) -> Answer {
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let Ok(body) = body else { return failed(Cause::Cut) };
-    let (kind, route) = (endpoint.config.kind, endpoint.config.probe.route);
-    let wants_choices = kind != Kind::Anthropic && route != ProbeRoute::Embeddings;
-    match sse::plain(&body.to_bytes(), wants_choices) {
-        Plain::Good => PASSED,
+    match sse::plain(&body.to_bytes(), dialect(endpoint)) {
+        Plain::Good(_) => PASSED,
         Plain::Error(status) => embedded(endpoint, status),
         Plain::Malformed => failed(Cause::Malformed),
+    }
+}
+
+/// In which dialect the endpoint answers a probe.
+fn dialect(endpoint: &Endpoint) -> Dialect {
+    match (endpoint.config.probe.route, endpoint.config.kind) {
+        (ProbeRoute::Chat, Kind::Anthropic) => Dialect::Messages,
+        (ProbeRoute::Chat, Kind::OpenAi | Kind::Azure | Kind::Vllm | Kind::Sglang) => Dialect::Chat,
+        (ProbeRoute::Completions, _) => Dialect::Completions,
+        (ProbeRoute::Embeddings, _) => Dialect::Opaque,
     }
 }

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::Request;
+use http_body_util::{BodyExt, Limited};
+use hyper::header::{HeaderName, HeaderValue};
 
-use crate::config;
+use crate::fleet::Endpoint;
 use crate::upstream::{PROBE_HEADER, Upstream};
 
 /// The longest page that is read; an engine's has some hundred kilobytes.
@@ -41,11 +40,12 @@ impl Reading {
 }
 
 /// Reads the page of an endpoint whose cache is to be looked at; `None` for any other.
-pub(super) async fn read(upstream: &Upstream, endpoint: &config::Endpoint) -> Option<Reading> {
-    let most = endpoint.probe.cache_usage_max?;
-    let limit = PAGE_TIME_MAX.min(endpoint.probe.first_token);
+pub(super) async fn read(upstream: &Upstream, endpoint: &Endpoint) -> Option<Reading> {
+    let (probe, kind) = (&endpoint.config.probe, endpoint.config.kind);
+    let most = probe.cache_usage_max?;
+    let limit = PAGE_TIME_MAX.min(probe.first_token);
     let page = tokio::time::timeout(limit, page(upstream, endpoint)).await.ok().flatten();
-    let used = page.as_deref().and_then(|page| largest(page, endpoint.kind.cache_usage_names()));
+    let used = page.as_deref().and_then(|page| largest(page, kind.cache_usage_names()));
     Some(match used {
         Some(used) if used < most => Reading::Below,
         Some(_) => Reading::Full,
@@ -53,10 +53,11 @@ pub(super) async fn read(upstream: &Upstream, endpoint: &config::Endpoint) -> Op
     })
 }
 
-async fn page(upstream: &Upstream, endpoint: &config::Endpoint) -> Option<String> {
-    let uri = format!("http://{}{}", endpoint.authority, endpoint.probe.metrics_path);
-    let request = Request::get(uri).header(PROBE_HEADER, "1").body(Full::new(Bytes::new())).ok()?;
-    let response = upstream.send(request).await.ok()?;
+async fn page(upstream: &Upstream, endpoint: &Endpoint) -> Option<String> {
+    let mut request = Upstream::get(&endpoint.config.probe.metrics_path)?;
+    let name = HeaderName::from_static(PROBE_HEADER);
+    request.headers_mut().insert(name, HeaderValue::from_static("1"));
+    let response = upstream.send(endpoint, request).await.ok()?;
     if !response.status().is_success() {
         return None;
     }

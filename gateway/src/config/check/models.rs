@@ -4,40 +4,62 @@
 //! one address listed twice, would make one endpoint's trouble look like another's.
 //!
 //! Invariants: a name or alias belongs to one model; a name belongs to one endpoint of its model,
-//! and so does an address together with the name the model has there; bounds hold over all models
-//! together.
+//! and so does an address together with the name the model has there; whatever names another model
+//! names one that exists; bounds hold over all models together.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use self::endpoint::endpoint;
+use super::choice;
 use super::circuit::{Inherited, TENANTS_SUM_MAX};
-use super::{DURATION_MAX, DURATION_MIN, REPEAT, choice};
-use crate::config::address;
-use crate::config::error::ConfigError;
-use crate::config::file::{At, EndpointSection, File, Given, ModelSection, Place};
-use crate::config::scalar::{Refusal, duration, duration_text, name, whole};
+use super::limits::limits;
+use crate::config::error::{ConfigError, nearest};
+use crate::config::file::{At, File, ModelSection, Place};
+use crate::config::scalar::{Refusal, name, truth};
 use crate::config::section::Section;
-use crate::config::{
-    ENDPOINTS_MAX, Endpoint, Health, Kind, Limits, OnAllOpen, Policy, Pool, Protocol, StatusClass,
-    TenantScope,
-};
+use crate::config::{ENDPOINTS_MAX, Endpoint, OnAllOpen, Policy, Pool, TenantScope};
+
+mod endpoint;
 
 /// Longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 128;
-/// Longest name of an endpoint, in bytes; it becomes a label of every metric.
-const ENDPOINT_BYTES_MAX: usize = 64;
-/// Longest name an endpoint has for a model, in bytes.
-const UPSTREAM_MODEL_BYTES_MAX: usize = 256;
-/// A larger share of one endpoint leaves nothing for its siblings.
-const WEIGHT_MAX: u32 = 1_000;
-const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// What `HEALTH_TIMEOUT` becomes beside an interval that is not longer, if nobody says another.
-const HEALTH_TIMEOUT_SHORT: Duration = Duration::from_millis(500);
+const POLICIES: [(&str, Policy); 4] = [
+    ("least_request", Policy::LeastRequest),
+    ("weighted", Policy::Weighted),
+    ("ewma", Policy::Ewma),
+    ("prefix_hash", Policy::PrefixHash),
+];
 const FIRST_MODEL: &str = "describe at least one model with one endpoint";
 
 /// Names that are taken, and where.
 type Taken = BTreeMap<String, Place>;
+/// What clients may ask for, and the name of the pool that it means.
+pub(super) type Names<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Every name and alias of `pools`.
+pub(super) fn named(pools: &[Pool]) -> Names<'_> {
+    let mut names = Names::new();
+    for pool in pools {
+        let called = std::iter::once(&pool.name).chain(&pool.aliases);
+        names.extend(called.map(|one| (one.as_str(), pool.name.as_str())));
+    }
+    names
+}
+
+/// Finds the pool that `text` means.
+///
+/// # Errors
+/// None does.
+pub(super) fn find<'a>(text: &str, names: &Names<'a>) -> Result<&'a str, Refusal> {
+    names.get(text).copied().ok_or_else(|| {
+        let known: Vec<&str> = names.keys().copied().collect();
+        let cure = nearest(text, &known).map_or_else(
+            || "write the name or an alias of a model in this file".to_owned(),
+            |candidate| format!("did you mean \"{candidate}\"?"),
+        );
+        Refusal::new("is no model", cure)
+    })
+}
 
 /// Reads `models`, with the defaults that stand beside it.
 pub(super) fn pools(root: &Section<'_>, file: &File) -> Result<Vec<Pool>, ConfigError> {
@@ -68,7 +90,49 @@ pub(super) fn pools(root: &Section<'_>, file: &File) -> Result<Vec<Pool>, Config
         }
         pools.push(pool);
     }
+    let fallbacks = fallbacks(root, models, &pools)?;
+    for (pool, fallback) in pools.iter_mut().zip(fallbacks) {
+        pool.fallback = fallback;
+    }
     Ok(pools)
+}
+
+/// Reads `fallback` of every model: only when all are known can one name another.
+fn fallbacks(
+    root: &Section<'_>,
+    models: &[At<ModelSection>],
+    pools: &[Pool],
+) -> Result<Vec<Vec<String>>, ConfigError> {
+    let names = named(pools);
+    let mut fallbacks = Vec::with_capacity(pools.len());
+    for (index, (model, pool)) in models.iter().zip(pools).enumerate() {
+        let section = root.item("models", index, model.place, &model.value.name);
+        fallbacks.push(fallback(&section, &model.value, pool, &names)?);
+    }
+    Ok(fallbacks)
+}
+
+fn fallback(
+    section: &Section<'_>,
+    raw: &ModelSection,
+    pool: &Pool,
+    names: &Names<'_>,
+) -> Result<Vec<String>, ConfigError> {
+    let mut fallback: Vec<String> = Vec::new();
+    for (index, entry) in raw.fallback.entries().iter().enumerate() {
+        let other = section.entry("fallback", index, entry, |text| find(text, names))?;
+        let problem = if other == pool.name {
+            "it is this model itself"
+        } else if fallback.iter().any(|earlier| earlier == other) {
+            "the model it means stands in the list already"
+        } else {
+            fallback.push(other.to_owned());
+            continue;
+        };
+        let key = format!("fallback[{index}]");
+        return Err(section.refuse(&key, Some(entry.place), problem, "remove it or name another"));
+    }
+    Ok(fallback)
 }
 
 fn most(scope: &TenantScope) -> usize {
@@ -90,7 +154,8 @@ fn pool(
         claim(section, &key, Some(entry.place), &alias, taken)?;
         aliases.push(alias);
     }
-    let policy = section.or("policy", &raw.policy, Policy::default(), policy)?;
+    let policy =
+        section.or("policy", &raw.policy, Policy::default(), |text| choice(text, &POLICIES))?;
     let ways = [("pass_through", OnAllOpen::PassThrough), ("reject", OnAllOpen::Reject)];
     let on_all_open =
         section.or("on_all_open", &raw.on_all_open, OnAllOpen::default(), |text| {
@@ -106,23 +171,13 @@ fn pool(
         timeouts: own.timeouts,
         policy,
         fallback: Vec::new(),
-        limits: Limits::default(),
-        include_usage: false,
+        limits: limits(section, &raw.limits)?,
+        include_usage: section.or("include_usage", &raw.include_usage, false, truth)?,
     })
 }
 
 fn model_name(text: &str) -> Result<String, Refusal> {
     name(text, MODEL_BYTES_MAX, "._:/-")
-}
-
-fn policy(text: &str) -> Result<Policy, Refusal> {
-    match text {
-        "weighted" | "ewma" | "prefix_hash" => Err(Refusal::new(
-            "is not supported by this version",
-            "write least_request or remove the key",
-        )),
-        _ => choice(text, &[("least_request", Policy::LeastRequest)]),
-    }
 }
 
 /// Takes a name for good.
@@ -159,7 +214,7 @@ fn endpoints(
     let mut endpoints = Vec::with_capacity(entries.len());
     for (index, At { value, place }) in entries.iter().enumerate() {
         let item = section.item("endpoints", index, *place, &value.name);
-        let endpoint = endpoint(&item, value, own)?;
+        let endpoint = endpoint(&item, value, own, model)?;
         claim(&item, "name", value.name.place(), &endpoint.name, &mut names)?;
         let upstream_model = endpoint.upstream_model.as_deref().unwrap_or(model);
         let (address, base_path) = (&endpoint.address, &endpoint.base_path);
@@ -173,91 +228,4 @@ fn endpoints(
         endpoints.push(endpoint);
     }
     Ok(endpoints)
-}
-
-fn endpoint(
-    section: &Section<'_>,
-    raw: &EndpointSection,
-    own: &Inherited,
-) -> Result<Endpoint, ConfigError> {
-    let name = section.required("name", &raw.name, "write a short name for it", |text| {
-        name(text, ENDPOINT_BYTES_MAX, "._-")
-    })?;
-    let found =
-        section.required("address", &raw.address, "write http://host:port", address::upstream)?;
-    let own = if raw.circuit_breaker.get().is_some() {
-        own.overlaid(section, &raw.circuit_breaker, &Given::default())?
-    } else {
-        own.clone()
-    };
-    let kind = section.or("kind", &raw.kind, Kind::default(), |text| choice(text, &Kind::ALL))?;
-    super::circuit::probe::fits(section, kind, &own.probe, &own.rule)?;
-    // An inherited pause after what is no fault here has no effect, and a written one was refused.
-    let mut codes = own.codes;
-    let faults =
-        codes.pause.iter().copied().filter(|code| codes.class(*code) == StatusClass::Fault);
-    codes.pause = faults.collect();
-    Ok(Endpoint {
-        name,
-        address: format!("http://{}", found.authority),
-        authority: found.authority,
-        base_path: found.base_path,
-        upstream_model: section.optional("upstream_model", &raw.upstream_model, upstream_model)?,
-        weight: section.or("weight", &raw.weight, 1, |text| whole(text, 1..=WEIGHT_MAX))?,
-        priority: 0,
-        quota_group: None,
-        limits: Limits::default(),
-        tls: None,
-        protocol: Protocol::default(),
-        api_version: None,
-        api_key: section.secret("api_key", &raw.api_key)?,
-        kind,
-        probe: own.probe,
-        rule: own.rule,
-        tenants: own.tenants,
-        codes,
-        health: health(section, raw)?,
-    })
-}
-
-fn health(section: &Section<'_>, raw: &EndpointSection) -> Result<Option<Health>, ConfigError> {
-    let Some(path) = section.optional("health_path", &raw.health_path, address::plain_path)? else {
-        let details =
-            [("health_interval", &raw.health_interval), ("health_timeout", &raw.health_timeout)];
-        return match details.iter().find(|(_, given)| given.get().is_some()) {
-            None => Ok(None),
-            Some((key, given)) => Err(section.refuse(
-                key,
-                given.place(),
-                "without health_path nothing is asked",
-                "write health_path as well, for example /health, or remove it",
-            )),
-        };
-    };
-    let (interval_given, timeout_given) = (&raw.health_interval, &raw.health_timeout);
-    let interval = section
-        .or("health_interval", interval_given, HEALTH_INTERVAL, |text| duration(text, REPEAT))?;
-    // Whoever asks more often without naming the time to wait gets one that fits.
-    let fitting = if interval > HEALTH_TIMEOUT { HEALTH_TIMEOUT } else { HEALTH_TIMEOUT_SHORT };
-    let timeout = section.or("health_timeout", timeout_given, fitting, |text| {
-        duration(text, DURATION_MIN..=DURATION_MAX)
-    })?;
-    if timeout >= interval {
-        let (timeout, interval) = (duration_text(timeout), duration_text(interval));
-        let problem = format!("{timeout} is not over when health_interval ({interval}) is");
-        let cure = format!("use less than {interval} or raise health_interval");
-        return Err(section.refuse("health_timeout", timeout_given.place(), &problem, &cure));
-    }
-    Ok(Some(Health { path, interval, timeout }))
-}
-
-fn upstream_model(text: &str) -> Result<String, Refusal> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
-    if text.len() <= UPSTREAM_MODEL_BYTES_MAX && text.bytes().all(is_plain) {
-        return Ok(text.to_owned());
-    }
-    Err(Refusal::new(
-        "is not a model name",
-        format!("use at most {UPSTREAM_MODEL_BYTES_MAX} visible ASCII characters"),
-    ))
 }

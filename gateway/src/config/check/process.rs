@@ -8,21 +8,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{DURATION_MAX, REPEAT, choice, listen, time};
+use super::callers::cors;
+use super::{DURATION_MAX, REPEAT, choice, file_path, listen, time};
 use crate::config::error::ConfigError;
 use crate::config::file::{
-    AdminSection, FailClosedSection, Given, List, LogSection, RetrySection, Scalar, ServerSection,
-    ServerTimeoutsSection, StateSection,
+    AdminSection, FailClosedSection, Given, LogSection, ServerSection, ServerTimeoutsSection,
+    ServerTlsSection, StateSection,
 };
 use crate::config::scalar::{Refusal, duration, size, whole};
 use crate::config::section::Section;
-use crate::config::{
-    Admin, FailClosed, FailoverOn, Log, LogFormat, Pool, RETRY_ON_MAX, Retry, RetryOn, Server,
-    StateFile, StatusClass,
-};
+use crate::config::{Admin, FailClosed, Log, LogFormat, Server, ServerTls, StateFile, Tokenizer};
 
 const SERVER_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
@@ -32,15 +29,21 @@ const BODY_BYTES_MIN: u64 = 1 << 10;
 /// Bodies are held in memory while a request may still be tried elsewhere.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 const WORKERS_MAX: usize = 1_024;
-const ATTEMPTS: u32 = 3;
+/// Proxies on the way to a client take a connection for dead after half a minute at the earliest.
+const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A crash forgets at most this much of what the circuits know.
 const STATE_EVERY: Duration = Duration::from_secs(5);
-/// Beyond ten a failing pool multiplies the load that made it fail.
-const ATTEMPTS_MAX: u32 = 10;
-/// A status that is the client's own will be the same again.
-const RETRY_CODES: RangeInclusive<u16> = 500..=599;
+const ANSWERS_MAX: u32 = 16;
+/// Beyond that one request is many, whatever the limits say.
+const ANSWERS: RangeInclusive<u32> = 1..=128;
 /// Longest header name, in bytes.
 const HEADER_BYTES_MAX: usize = 64;
+/// By what prompts can be counted.
+const TOKENIZERS: [(&str, Option<Tokenizer>); 3] = [
+    ("off", None),
+    ("cl100k_base", Some(Tokenizer::Cl100kBase)),
+    ("o200k_base", Some(Tokenizer::O200kBase)),
+];
 /// Longest list of log levels, in bytes.
 const LEVEL_BYTES_MAX: usize = 256;
 
@@ -66,16 +69,34 @@ pub(super) fn server(
         listen: section.or("listen", &raw.listen, SERVER_LISTEN, listen)?,
         max_body_bytes: usize::try_from(max_body).unwrap_or(usize::MAX),
         workers: section.or("workers", &raw.workers, 0, |text| whole(text, 0..=WORKERS_MAX))?,
-        tls: None,
-        cors: None,
-        heartbeat: Some(seconds(15)),
-        write_stall: seconds(60),
+        tls: tls(&section, &raw.tls)?,
+        cors: cors(&section, &raw.cors)?,
+        heartbeat: section.or("heartbeat", &raw.heartbeat, Some(HEARTBEAT), |text| match text {
+            "off" => Ok(None),
+            _ => duration(text, REPEAT).map(Some),
+        })?,
+        write_stall: time(&timeouts_section, "write_stall", &timeouts.write_stall, seconds(60))?,
         header_timeout: time(&timeouts_section, "headers", &timeouts.headers, seconds(10))?,
         body_idle: time(&timeouts_section, "body_idle", &timeouts.body_idle, seconds(10))?,
         keep_alive: time(&timeouts_section, "keep_alive", &timeouts.keep_alive, seconds(60))?,
         drain_delay: or_zero("drain_delay", &raw.drain_delay, seconds(5))?,
         drain_timeout: or_zero("drain_timeout", &raw.drain_timeout, seconds(600))?,
     })
+}
+
+fn tls(
+    server: &Section<'_>,
+    given: &Given<ServerTlsSection>,
+) -> Result<Option<ServerTls>, ConfigError> {
+    let Some(raw) = given.get() else {
+        return Ok(None);
+    };
+    let section = server.child("tls", given);
+    let cure = "name cert and key, the files of a certificate chain and its key";
+    Ok(Some(ServerTls {
+        cert: section.required("cert", &raw.cert, cure, file_path)?,
+        key: section.required("key", &raw.key, cure, file_path)?,
+    }))
 }
 
 /// Reads `admin`; `server_listen` is the address that is taken already.
@@ -138,14 +159,6 @@ pub(super) fn state(
     }))
 }
 
-fn file_path(text: &str) -> Result<PathBuf, Refusal> {
-    let path = PathBuf::from(text);
-    if path.file_name().is_none() || text.ends_with('/') {
-        return Err(Refusal::new("is no file", "write a path with the name of a file at its end"));
-    }
-    Ok(path)
-}
-
 /// Reads `fail_closed`.
 pub(super) fn fail_closed(
     root: &Section<'_>,
@@ -169,15 +182,24 @@ pub(super) fn fail_closed(
             "name a path or remove the key",
         ));
     }
+    let max_input_tokens = section.optional("max_input_tokens", &raw.max_input_tokens, |text| {
+        whole(text, 1..=1_000_000_000_u64)
+    })?;
+    let tokenizer =
+        section.or("tokenizer", &raw.tokenizer, None, |text| choice(text, &TOKENIZERS))?;
+    if tokenizer.is_some() && max_input_tokens.is_none() {
+        let problem = "without max_input_tokens nothing is counted";
+        let cure = "set max_input_tokens as well, or remove it";
+        return Err(section.refuse("tokenizer", raw.tokenizer.place(), problem, cure));
+    }
     Ok(FailClosed {
         require_header: section.optional("require_header", &raw.require_header, header_name)?,
         allowed_paths: is_limited.then_some(paths),
         max_messages: section
             .optional("max_messages", &raw.max_messages, |text| whole(text, 1..=1_000_000_usize))?,
-        max_input_tokens: section.optional("max_input_tokens", &raw.max_input_tokens, |text| {
-            whole(text, 1..=1_000_000_000_u64)
-        })?,
-        ..FailClosed::default()
+        max_input_tokens,
+        tokenizer,
+        max_n: section.or("max_n", &raw.max_n, ANSWERS_MAX, |text| whole(text, ANSWERS))?,
     })
 }
 
@@ -209,68 +231,6 @@ pub(super) fn header_name(text: &str) -> Result<String, Refusal> {
         ));
     }
     Ok(text.to_owned())
-}
-
-/// Reads `retry`; `pools` say which statuses are a fault somewhere.
-pub(super) fn retry(
-    root: &Section<'_>,
-    given: &Given<RetrySection>,
-    pools: &[Pool],
-) -> Result<Retry, ConfigError> {
-    let section = root.child("retry", given);
-    let none = RetrySection::default();
-    let raw = given.get().unwrap_or(&none);
-    let max_attempts = section
-        .or("max_attempts", &raw.max_attempts, ATTEMPTS, |text| whole(text, 1..=ATTEMPTS_MAX))?;
-    let is_fault = |code: u16| {
-        let mut endpoints = pools.iter().flat_map(|pool| &pool.endpoints);
-        endpoints.any(|endpoint| endpoint.codes.class(code) == StatusClass::Fault)
-    };
-    let on = retry_on(&section, &raw.on, &is_fault)?;
-    if max_attempts == 1 && !raw.on.entries().is_empty() {
-        let cure = "remove it or raise max_attempts";
-        return Err(section.refuse(
-            "on",
-            raw.on.place(),
-            "one attempt leaves nothing for it",
-            cure,
-        ));
-    }
-    let mut on = if max_attempts == 1 { RetryOn { refused: false, codes: Vec::new() } } else { on };
-    on.codes.retain(|code| is_fault(*code));
-    let failover_on = FailoverOn::default();
-    Ok(Retry { max_attempts, budget: 0.2, budget_floor: 3, on, failover_on })
-}
-
-/// Reads `retry.on`: the word `refused`, and statuses that are a fault somewhere.
-fn retry_on(
-    section: &Section<'_>,
-    given: &Given<List<Scalar, RETRY_ON_MAX>>,
-    is_fault: &dyn Fn(u16) -> bool,
-) -> Result<RetryOn, ConfigError> {
-    if given.get().is_none() {
-        return Ok(RetryOn { refused: true, codes: vec![502, 503, 529] });
-    }
-    let mut on = RetryOn { refused: false, codes: Vec::new() };
-    for (index, entry) in given.entries().iter().enumerate() {
-        let code = section.entry("on", index, entry, |text| match text {
-            "refused" => Ok(None),
-            _ => whole(text, RETRY_CODES).map(Some).map_err(|_| {
-                Refusal::new(
-                    "is no failure to retry on",
-                    "write refused, or a status of 500 to 599",
-                )
-            }),
-        })?;
-        if let Some(code) = code.filter(|code| !is_fault(*code)) {
-            let problem = format!("{code} is a fault of no endpoint, so that it is never retried");
-            let cure = "remove it, or take it out of the list that says so";
-            return Err(section.refuse(&format!("on[{index}]"), Some(entry.place), &problem, cure));
-        }
-        on.refused |= code.is_none();
-        on.codes.extend(code);
-    }
-    Ok(on)
 }
 
 /// Reads `log`.

@@ -6,23 +6,25 @@
 //! Invariants: reading the result gives an equal configuration, secrets apart; a secret is only
 //! ever its mask; what a model's endpoints have in common stands at the model, the rest at each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use breaker::{Mode, P95Rule, Recovery, SlowRule};
 use quorum::Denominator;
 
 use super::{
-    AdminSection, At, CircuitSection, ClusterSection, ClusterTlsSection, EndpointSection,
-    FailClosedSection, File, Given, HalfOpenSection, List, LogSection, ModelSection, OpenSection,
-    P95Section, Place, ProbeSection, QuorumSection, RampSection, RetrySection, Scalar,
-    ServerSection, ServerTimeoutsSection, SlowSection, StateSection, TenantSection,
-    TimeoutsSection,
+    AdminSection, ApiKeySection, At, CircuitSection, ClusterSection, ClusterTlsSection,
+    CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, Given, HalfOpenSection,
+    LimitsSection, List, LogSection, ModelSection, OpenSection, P95Section, Place, ProbeSection,
+    QuorumSection, RampSection, RetrySection, Scalar, ServerSection, ServerTimeoutsSection,
+    ServerTlsSection, SlowSection, StateSection, TenantSection, TimeoutsSection,
+    UpstreamTlsSection,
 };
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
-    Admin, Cluster, ClusterTls, Config, Endpoint, FailClosed, Log, LogFormat, MASK, OnAllOpen,
-    Policy, Pool, Probe, Retry, Server, StateFile, Timeouts,
+    Admin, ApiKey, Cluster, ClusterTls, Config, Cors, Endpoint, FailClosed, FailoverOn, Limits,
+    Log, LogFormat, MASK, OnAllOpen, Policy, Pool, Probe, Protocol, Retry, Server, ServerTls,
+    StateFile, Timeouts, Tokenizer, UpstreamTls,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -30,16 +32,15 @@ pub(in crate::config) fn effective(config: &Config) -> String {
     let file = File {
         server: Given::written(server(&config.server)),
         admin: Given::written(admin(&config.admin)),
-        cluster: config
-            .cluster
-            .as_ref()
-            .map_or_else(Given::default, |found| Given::written(cluster(found))),
-        state: config
-            .state
-            .as_ref()
-            .map_or_else(Given::default, |found| Given::written(state(found))),
+        cluster: optional(config.cluster.as_ref(), cluster),
+        state: optional(config.state.as_ref(), state),
         fail_closed: Given::written(fail_closed(&config.fail_closed)),
+        api_keys: match config.api_keys.as_slice() {
+            [] => Given::default(),
+            keys => Given::written(list(keys.iter().map(api_key))),
+        },
         retry: Given::written(retry(&config.retry)),
+        failover: failover(&config.retry.failover_on),
         models: Given::written(list(config.pools.iter().map(model))),
         log: Given::written(log(&config.log)),
         ..File::default()
@@ -48,6 +49,10 @@ pub(in crate::config) fn effective(config: &Config) -> String {
     let written = serde_saphyr::to_string(&file);
     debug_assert!(written.is_ok(), "the tables hold only text and numbers");
     written.unwrap_or_default()
+}
+
+fn optional<T, S>(value: Option<&T>, write: impl Fn(&T) -> S) -> Given<S> {
+    value.map_or_else(Given::default, |value| Given::written(write(value)))
 }
 
 fn text(value: &str) -> Given<Scalar> {
@@ -80,6 +85,10 @@ fn number_limit(value: Option<f64>) -> Given<Scalar> {
     value.map_or_else(|| text("off"), number)
 }
 
+fn optional_path(value: Option<&PathBuf>) -> Given<Scalar> {
+    value.map_or_else(Given::default, |value| path(value))
+}
+
 fn masked<T>(secret: Option<&T>) -> Given<Scalar> {
     secret.map_or_else(Given::default, |_| text(MASK))
 }
@@ -105,13 +114,23 @@ fn numbers<const MAX: usize>(entries: &[u16]) -> Given<List<Scalar, MAX>> {
 fn server(server: &Server) -> ServerSection {
     ServerSection {
         listen: text(&server.listen.to_string()),
+        tls: optional(server.tls.as_ref(), |ServerTls { cert, key }| ServerTlsSection {
+            cert: path(cert),
+            key: path(key),
+        }),
+        cors: optional(server.cors.as_ref(), |Cors { origins, max_age_seconds }| CorsSection {
+            origins: texts(origins),
+            max_age: duration(Duration::from_secs(u64::from(*max_age_seconds))),
+        }),
         max_body: text(&size_text(u64::try_from(server.max_body_bytes).unwrap_or(u64::MAX))),
         workers: number(server.workers),
         timeouts: Given::written(ServerTimeoutsSection {
             headers: duration(server.header_timeout),
             body_idle: duration(server.body_idle),
             keep_alive: duration(server.keep_alive),
+            write_stall: duration(server.write_stall),
         }),
+        heartbeat: limit(server.heartbeat),
         drain_delay: duration(server.drain_delay),
         drain_timeout: duration(server.drain_timeout),
     }
@@ -166,6 +185,10 @@ fn state(state: &StateFile) -> StateSection {
 }
 
 fn fail_closed(fail_closed: &FailClosed) -> FailClosedSection {
+    let tokenizer = fail_closed.tokenizer.map(|tokenizer| match tokenizer {
+        Tokenizer::Cl100kBase => "cl100k_base",
+        Tokenizer::O200kBase => "o200k_base",
+    });
     FailClosedSection {
         require_header: optional_text(fail_closed.require_header.as_ref()),
         allowed_paths: fail_closed
@@ -174,7 +197,30 @@ fn fail_closed(fail_closed: &FailClosed) -> FailClosedSection {
             .map_or_else(Given::default, |paths| texts(paths)),
         max_messages: optional_number(fail_closed.max_messages),
         max_input_tokens: optional_number(fail_closed.max_input_tokens),
+        tokenizer: text(tokenizer.unwrap_or("off")),
+        max_n: number(fail_closed.max_n),
     }
+}
+
+/// A digest is no secret, and a fleet whose nodes know different keys must be seen to.
+fn api_key(key: &ApiKey) -> ApiKeySection {
+    ApiKeySection {
+        name: text(&key.name),
+        sha256: text(&key.sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        models: key.models.as_ref().map_or_else(Given::default, |models| texts(models)),
+        limits: limits(&key.limits),
+    }
+}
+
+fn limits(limits: &Limits) -> Given<LimitsSection> {
+    if *limits == Limits::default() {
+        return Given::default();
+    }
+    Given::written(LimitsSection {
+        rpm: optional_number(limits.rpm),
+        tpm: optional_number(limits.tpm),
+        concurrency: optional_number(limits.concurrency),
+    })
 }
 
 fn retry(retry: &Retry) -> RetrySection {
@@ -182,8 +228,28 @@ fn retry(retry: &Retry) -> RetrySection {
     let codes = retry.on.codes.iter().map(|code| Scalar(code.to_string()));
     RetrySection {
         max_attempts: number(retry.max_attempts),
+        budget: number(retry.budget),
+        budget_floor: number(retry.budget_floor),
         on: Given::written(list(refused.into_iter().chain(codes))),
     }
+}
+
+/// Only a list that was written has statuses; left out, it lets every failure go elsewhere.
+fn failover(on: &FailoverOn) -> Given<FailoverSection> {
+    let FailoverOn { refused, cut, timeout, malformed, auth, codes } = on;
+    let Some(codes) = codes else {
+        return Given::default();
+    };
+    let words = [
+        (refused, "refused"),
+        (cut, "cut"),
+        (timeout, "timeout"),
+        (malformed, "malformed"),
+        (auth, "auth"),
+    ];
+    let words = words.into_iter().filter(|(is_on, _)| **is_on).map(|(_, word)| word.to_owned());
+    let entries = words.chain(codes.iter().map(u16::to_string)).map(Scalar);
+    Given::written(FailoverSection { on: Given::written(list(entries)) })
 }
 
 fn log(log: &Log) -> LogSection {
@@ -213,7 +279,10 @@ fn model(pool: &Pool) -> ModelSection {
         name: text(&pool.name),
         aliases: texts(&pool.aliases),
         policy: text(policy),
+        fallback: texts(&pool.fallback),
         on_all_open: text(on_all_open),
+        limits: limits(&pool.limits),
+        include_usage: number(pool.include_usage),
         timeouts: Given::written(Box::new(timeouts(&pool.timeouts))),
         circuit_breaker,
         endpoints: Given::written(list(pool.endpoints.iter().map(|found| endpoint(found, common)))),
@@ -236,15 +305,34 @@ fn endpoint(endpoint: &Endpoint, common: Option<&Endpoint>) -> EndpointSection {
     EndpointSection {
         name: text(&endpoint.name),
         address: text(&format!("{}{}", endpoint.address, endpoint.base_path)),
+        tls: upstream_tls(endpoint.tls.as_ref()),
+        protocol: text(match endpoint.protocol {
+            Protocol::Http1 => "http1",
+            Protocol::Http2 => "http2",
+        }),
         kind: text(endpoint.kind.as_str()),
+        api_version: optional_text(endpoint.api_version.as_ref()),
         upstream_model: optional_text(endpoint.upstream_model.as_ref()),
         weight: number(endpoint.weight),
+        priority: number(endpoint.priority),
+        quota_group: optional_text(endpoint.quota_group.as_ref()),
+        limits: limits(&endpoint.limits),
         api_key: masked(endpoint.api_key.as_ref()),
         health_path: optional_text(health.map(|health| &health.path)),
         health_interval: health.map_or_else(Given::default, |health| duration(health.interval)),
         health_timeout: health.map_or_else(Given::default, |health| duration(health.timeout)),
         circuit_breaker,
     }
+}
+
+/// The address says already that there is TLS.
+fn upstream_tls(tls: Option<&UpstreamTls>) -> Given<UpstreamTlsSection> {
+    optional(tls.filter(|tls| **tls != UpstreamTls::default()), |tls| UpstreamTlsSection {
+        ca: optional_path(tls.ca.as_ref()),
+        cert: optional_path(tls.cert.as_ref()),
+        key: optional_path(tls.key.as_ref()),
+        server_name: optional_text(tls.server_name.as_ref()),
+    })
 }
 
 fn timeouts(timeouts: &Timeouts) -> TimeoutsSection {

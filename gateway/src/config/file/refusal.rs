@@ -16,15 +16,11 @@ use crate::config::scalar;
 
 /// Keys of the design that this version does not have, by the end of the path of their section.
 const UNSUPPORTED: &[(&str, &[&str])] = &[
-    ("", &["redis", "api_keys"]),
-    ("server", &["tls"]),
-    ("server.timeouts", &["first_byte", "write_stall"]),
+    ("", &["redis"]),
+    ("server.timeouts", &["first_byte"]),
     ("cluster", &["backend"]),
-    ("cluster.quorum", &["of", "max_open_share"]),
     ("circuit_breaker", &["canary"]),
-    ("retry", &["budget"]),
-    ("models", &["fallback", "failover", "limits", "priority"]),
-    ("models.endpoints", &["priority", "quota_group"]),
+    ("models", &["failover", "priority"]),
 ];
 
 /// Turns what the YAML library says about `text` into one line.

@@ -35,7 +35,8 @@ fn k01_a_mistyped_key_is_refused_with_the_nearest() {
 fn k01_a_key_like_no_other_is_refused_with_all_known_ones() {
     refused_before(
         "retry: {\"a\\nb\": 1}",
-        "1:9: unknown key \"a b\" in retry; known here: max_attempts, on",
+        "1:9: unknown key \"a b\" in retry; known here: max_attempts, budget, \
+         budget_floor, on",
     );
 }
 
@@ -51,19 +52,16 @@ fn k01_a_key_that_stands_twice_is_refused() {
 fn a_key_of_a_later_version_is_named_as_such() {
     for (head, place, path) in [
         ("redis: {}", "1:1", "redis"),
-        ("api_keys: []", "1:1", "api_keys"),
-        ("server: {tls: {}}", "1:10", "server.tls"),
-        ("server: {timeouts: {write_stall: 1s}}", "1:21", "server.timeouts.write_stall"),
+        ("server: {timeouts: {first_byte: 1s}}", "1:21", "server.timeouts.first_byte"),
         ("cluster: {backend: redis}", "1:11", "cluster.backend"),
         ("circuit_breaker: {canary: {}}", "1:19", "circuit_breaker.canary"),
-        ("retry: {budget: 0.2}", "1:9", "retry.budget"),
     ] {
         let expected = format!("{place}: {path} is not supported by this version; remove it");
         refused_before(head, &expected);
     }
     refused(
-        &model(", quota_group: q", ""),
-        "4:42: models[0].endpoints[0].quota_group is not supported by this version; remove it",
+        &model("", "    failover: {}\n"),
+        "5:5: models[0].failover is not supported by this version; remove it",
     );
 }
 
@@ -186,7 +184,7 @@ fn k05_a_small_text_that_stands_for_a_huge_one_is_refused() {
     refused(
         &text,
         "1:1: unknown key \"a0\" in the file; known here: server, admin, cluster, \
-         state, fail_closed, circuit_breaker, timeouts, retry, models, log",
+         state, fail_closed, api_keys, circuit_breaker, timeouts, retry, failover, models, log",
     );
     let nested = format!("server: {}", "[".repeat(100_000));
     assert_one_line(&refusal(&nested));
@@ -363,8 +361,8 @@ fn m08_an_endpoint_that_is_never_to_be_called_is_refused() {
         "gw.yaml:1:51: models[0](m).endpoints[0](a).address: \"http://169.254.169.254/latest\" is a \
          metadata address; use the address of a model server"
     );
-    let said = with("https://api.example");
-    assert!(said.contains("uses https, which is not supported by this version; "), "{said}");
+    let said = with("ftp://api.example");
+    assert!(said.contains("has a scheme that is neither http nor https; write "), "{said}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use breaker::{Outcome, Permit, SlowKind, Timing};
 
 use super::{Endpoint, Tenant};
+use crate::limits::Charge;
 
 /// The right to send one request to one endpoint, and the duty to say how it went.
 #[must_use = "dropping an admission settles it as neutral"]
@@ -24,6 +25,10 @@ pub struct Admission {
     first_token: Option<Duration>,
     /// The same request has failed here before.
     is_repeat: bool,
+    /// Whether a client asked, so that how it goes says something to those who choose.
+    is_of_client: bool,
+    /// Its place within the endpoint's limits.
+    charge: Option<Charge>,
 }
 
 impl Admission {
@@ -33,13 +38,28 @@ impl Admission {
         permit: Permit,
         since: Duration,
     ) -> Self {
-        Self { endpoint, tenant, permit: Some(permit), since, first_token: None, is_repeat: false }
+        Self {
+            endpoint,
+            tenant,
+            permit: Some(permit),
+            since,
+            first_token: None,
+            is_repeat: false,
+            is_of_client: false,
+            charge: None,
+        }
     }
 
     /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
     /// counts requests, so that one that kills wherever it goes is one fault.
     pub(in crate::fleet) fn repeats(mut self) -> Self {
         self.is_repeat = true;
+        self
+    }
+
+    /// Says that a client asked, not a probe, and what its place within the endpoint's limits is.
+    pub(in crate::fleet) fn of_client(mut self, charge: Option<Charge>) -> Self {
+        (self.is_of_client, self.charge) = (true, charge);
         self
     }
 
@@ -61,7 +81,9 @@ impl Admission {
     /// Says how many tokens the request took, prompt and answer together. To be called before the
     /// verdict; without it the estimate stands.
     pub fn used(&mut self, tokens: u64) {
-        let _ = tokens;
+        if let Some(charge) = &mut self.charge {
+            charge.correct(tokens);
+        }
     }
 
     /// Says, while the request still runs, that it has crossed a slow limit.
@@ -80,11 +102,32 @@ impl Admission {
             self.endpoint.note_success(now.saturating_sub(self.since));
         }
         self.endpoint.meters.count(&outcome);
+        if self.is_of_client {
+            self.score(now, &outcome);
+        }
         self.conclude(now, outcome);
+    }
+
+    /// Tells those who choose how it went. A failed request scores as a slow one, however fast it failed;
+    /// what says nothing about the endpoint's health says nothing to them either.
+    fn score(&self, now: Duration, outcome: &Outcome) {
+        let took = self.first_token.unwrap_or(now).saturating_sub(self.since);
+        let slow = &self.endpoint.config.rule.slow;
+        match outcome {
+            Outcome::Success | Outcome::Slow(_) => self.endpoint.score.answered(now, took),
+            Outcome::Fault { .. } => {
+                let slow = slow.first_token.unwrap_or(slow.total);
+                self.endpoint.score.failed(now, took, slow);
+            }
+            Outcome::Neutral => {}
+        }
     }
 
     /// Gives the right back unused: nothing was sent, so that nothing is counted.
     pub fn withdraw(mut self) {
+        if let Some(charge) = self.charge.take() {
+            charge.cancel();
+        }
         self.conclude(Duration::ZERO, Outcome::Neutral);
     }
 

@@ -249,16 +249,13 @@ impl Endpoint {
         }
     }
 
-    /// As `takes_part`, for a request that `judge` judges.
-    pub(in crate::fleet) fn takes_part_to(&self, now: Duration, judge: &Judge<'_>) -> bool {
+    /// The part of its usual weight that it has for a request that `judge` judges.
+    pub(in crate::fleet) fn share_to(&self, now: Duration, judge: &Judge<'_>) -> f64 {
         match (judge, self.stance()) {
-            (Judge::Own, _) => self.takes_part(),
+            (Judge::Own, _) => self.share(),
             // One that has just returned returns to everybody step by step.
-            (Judge::Tenant(..), STANCE_RAMP) if !self.takes_part() => false,
-            (Judge::Tenant(..), _) => {
-                let share = judge.share(now);
-                share >= 1.0 || fastrand::f64() < share
-            }
+            (Judge::Tenant(..), STANCE_RAMP) => self.share() * judge.share(now),
+            (Judge::Tenant(..), _) => judge.share(now),
         }
     }
 

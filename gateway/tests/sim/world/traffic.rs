@@ -28,7 +28,7 @@ impl World {
         let is_small = self.chance.happens(self.plan.small);
         let prompt_tokens = if is_small { 50 } else { 2_000 };
         let process = &self.nodes[node];
-        let asker = Asker { prompt_tokens, header: &|_| None };
+        let asker = Asker { prompt_tokens, tokens: prompt_tokens, prefix: 0, header: &|_| None };
         let now = process.clock.read(self.now);
         let chosen = process.seat.pools[pool].choose(now, asker, &Tried::default());
         if let Ok(Chosen { admission, is_degraded }) = chosen {
