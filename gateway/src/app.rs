@@ -24,9 +24,9 @@ use crate::keys::Keys;
 use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::proxy::admission::Vocabulary;
-use crate::proxy::{Gate, Quarantine};
+use crate::proxy::{Cors, Gate, Quarantine};
 use crate::roll::Roll;
-use crate::server::Server;
+use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
 use crate::upstream::{RoadError, Roads, Upstream};
 
@@ -54,6 +54,9 @@ pub enum StartError {
         /// Why it was not.
         source: io::Error,
     },
+    /// The certificate that clients are shown.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The way to an endpoint.
     #[error(transparent)]
     Road(#[from] RoadError),
@@ -74,6 +77,8 @@ pub struct App {
     pub seat: Arc<Seat>,
     /// Its endpoints.
     pub fleet: Arc<Fleet>,
+    /// Who it is to its clients; `None`: they connect in the clear.
+    pub identity: Option<Arc<Identity>>,
     server: Server,
     admin: Arc<Admin>,
     mine: watch::Receiver<Mine>,
@@ -89,8 +94,9 @@ impl App {
     /// Starts every part. When it returns, clients and operators can connect.
     ///
     /// # Errors
-    /// [`StartError`]: a listener, the carrier or its certificates; nothing is left running.
+    /// [`StartError`]: a listener, the carrier or a certificate; nothing is left running.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
         let meters = Arc::new(Meters::new());
         let history = Arc::new(History::default());
         let wake = Arc::new(Notify::new());
@@ -133,7 +139,7 @@ impl App {
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let gate = gate(config, node, &fleet, meters);
-        let server = Server::start(&config.server, &roads, &gate)
+        let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -144,6 +150,7 @@ impl App {
             gossip_address: carrier.map(|carrier| carrier.local_addr),
             seat,
             fleet,
+            identity,
             server,
             admin,
             mine,
@@ -230,6 +237,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,
         body_idle: config.server.body_idle,
+        cors: config.server.cors.as_ref().map(Cors::new),
         heartbeat: config.server.heartbeat,
         node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
     })

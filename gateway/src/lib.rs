@@ -14,6 +14,7 @@ pub mod demo;
 pub mod error;
 pub mod fleet;
 mod fnv;
+pub mod handles;
 pub mod health;
 pub mod history;
 pub mod keep;

@@ -14,6 +14,7 @@ use clap::{Parser, Subcommand};
 use gateway::app::App;
 use gateway::config::{self, Config, LogFormat};
 use gateway::demo;
+use gateway::handles;
 use gateway::mock::{self, Mock};
 use gateway::replay;
 use tokio::signal::unix::{SignalKind, signal};
@@ -133,6 +134,7 @@ fn run(verb: Verb) -> Result<(), (u8, String)> {
         Verb::Serve { config } => {
             let config = read(&config)?;
             log_as(config.log.format, &config.log.level);
+            handles::raise();
             control()?.block_on(serve(&config))
         }
         Verb::Demo { exit } => {

@@ -7,6 +7,7 @@
 pub mod admission;
 mod answer;
 mod attempt;
+mod cors;
 mod dispatch;
 mod early;
 mod limit;
@@ -43,6 +44,8 @@ use crate::limits::Desk;
 use crate::metrics::Meters;
 use crate::upstream::Upstream;
 
+pub use self::cors::Cors;
+
 /// The headers in which the official clients say how long they wait, in Python and in JavaScript.
 const CLIENT_TIMEOUTS: [&str; 2] = ["x-stainless-read-timeout", "x-stainless-timeout"];
 /// Nobody waits for less.
@@ -76,6 +79,8 @@ pub struct Gate {
     pub max_body_bytes: usize,
     /// Longest pause within a body.
     pub body_idle: Duration,
+    /// Who may call from a page in a browser; `None`: nobody.
+    pub cors: Option<Cors>,
     /// This node's name, for the answer's header.
     pub node: HeaderValue,
     /// After this long without a word the client of a stream gets a comment; `None`: it never does.

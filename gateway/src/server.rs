@@ -6,23 +6,27 @@
 //! Draining: [`Server::drain`] stops accepting, lets every connection finish what it is doing, and
 //! gives up at the deadline.
 
+mod connection;
+mod stall;
+mod tls;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use self::connection::{Entry, Patiences};
 use crate::config;
 use crate::proxy::Gate;
 use crate::upstream::{Roads, Upstream};
+
+pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.
 const BACKLOG: i32 = 1_024;
@@ -30,10 +34,8 @@ const BACKLOG: i32 = 1_024;
 const CONNECTIONS_MAX: usize = 10_000;
 /// An accept that fails (no file descriptors, say) is tried again after this pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Largest request head.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Most header fields.
-const FIELDS_MAX: usize = 100;
+/// What the kernel keeps for a client that does not read: it doubles this, for its own books.
+const SEND_BYTES_MAX: usize = 128 * 1024;
 /// A drain that has passed its deadline leaves this long to the threads to end.
 const JOIN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -54,12 +56,13 @@ enum Stop {
 }
 
 impl Server {
-    /// Binds the address and starts the workers.
+    /// Binds the address and starts the workers. With an identity clients speak TLS.
     ///
     /// # Errors
     /// The address cannot be bound, or a thread or its runtime cannot be made.
     pub fn start(
         config: &config::Server,
+        identity: Option<&Arc<Identity>>,
         roads: &Arc<Roads>,
         gate: &Arc<Gate>,
     ) -> io::Result<Self> {
@@ -72,13 +75,17 @@ impl Server {
         for _ in 1..workers {
             listeners.push(bind(address)?);
         }
+        let patiences = Patiences {
+            head: config.header_timeout,
+            keep_alive: config.keep_alive,
+            write: config.write_stall,
+        };
         let mut threads = Vec::with_capacity(workers);
         for (index, listener) in listeners.into_iter().enumerate() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let worker = Worker {
+                entry: Entry::new(patiences, identity.map(Arc::clone), &gate.meters),
                 gate: Arc::clone(gate),
-                header_timeout: config.header_timeout,
-                keep_alive: config.keep_alive,
                 roads: Arc::clone(roads),
             };
             let told = told.clone();
@@ -103,10 +110,15 @@ impl Server {
 
 /// What one worker needs.
 struct Worker {
+    entry: Entry,
     gate: Arc<Gate>,
-    header_timeout: Duration,
-    keep_alive: Duration,
     roads: Arc<Roads>,
+}
+
+/// What answers the requests of one worker.
+struct Answerer {
+    gate: Arc<Gate>,
+    upstream: Upstream,
 }
 
 impl Worker {
@@ -118,8 +130,8 @@ impl Worker {
                 return;
             }
         };
-        let worker = Arc::new(self);
-        let upstream = Upstream::new(&worker.roads);
+        let entry = Arc::new(self.entry);
+        let answerer = Arc::new(Answerer { gate: self.gate, upstream: Upstream::new(&self.roads) });
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
         loop {
@@ -135,11 +147,19 @@ impl Worker {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok((stream, _)) => {
-                    let (worker, upstream, told) =
-                        (Arc::clone(&worker), upstream.clone(), told.clone());
+                    let (entry, answerer, told) =
+                        (Arc::clone(&entry), Arc::clone(&answerer), told.clone());
                     connections.spawn(async move {
                         let _place = place;
-                        worker.connection(stream, upstream, told).await;
+                        let answer = move |request| {
+                            let answerer = Arc::clone(&answerer);
+                            // In a box of its own: what it takes to find an answer is several KiB,
+                            // which a long stream need not keep until its end.
+                            Box::pin(async move {
+                                answerer.gate.receive(&answerer.upstream, request).await
+                            })
+                        };
+                        entry.receive(stream, answer, told).await;
                     });
                 }
                 Err(error) => {
@@ -155,32 +175,6 @@ impl Worker {
             tracing::warn!("connections were still open when the drain's time was over");
         }
     }
-
-    async fn connection(
-        &self,
-        stream: TcpStream,
-        upstream: Upstream,
-        mut told: watch::Receiver<Stop>,
-    ) {
-        let _ = stream.set_nodelay(true);
-        let service = service_fn(|request| self.gate.serve(&upstream, request));
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout.max(self.keep_alive))
-            .max_buf_size(HEAD_BYTES_MAX)
-            .max_headers(FIELDS_MAX);
-        let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-        let served = tokio::select! {
-            served = connection.as_mut() => served,
-            _ = told.changed() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!(%error, "a client connection ended in the middle");
-        }
-    }
 }
 
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -188,6 +182,8 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
+    // The connections inherit it.
+    socket.set_send_buffer_size(SEND_BYTES_MAX)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())

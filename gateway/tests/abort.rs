@@ -89,6 +89,19 @@ async fn a02_a_client_that_leaves_while_it_waits_lets_the_upstream_go() {
 }
 
 #[tokio::test]
+async fn a04_a_client_that_ends_its_own_half_counts_as_one_that_has_left() {
+    let raw = Raw::always(vec![Act::Hang]).await;
+    let house = Plan::of(&[("a", raw.address)]).start().await;
+    let mut client = Ask::chat().wire(house.address()).await;
+    until("the upstream is asked", || raw.count() == 1).await;
+    let left_at = Instant::now();
+    client.shutdown().await.unwrap();
+    until("the upstream is let go", || raw.left().len() == 1).await;
+    assert!(raw.left().pop().unwrap().saturating_duration_since(left_at) <= LET_GO_MAX);
+    house.is_untouched("a").await;
+}
+
+#[tokio::test]
 async fn a03_a_client_that_leaves_in_mid_stream_lets_the_upstream_go() {
     let silent = [open_stream(&[ROLE, &event("one")]), vec![Act::Hang]].concat();
     let mut talking = open_stream(&[ROLE, &event("one")]);

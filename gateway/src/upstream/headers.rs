@@ -43,8 +43,9 @@ const KEPT_BACK: [&str; 15] = [
     "x-should-retry",
 ];
 
-/// What the gateway says about itself begins so; an upstream does not say it.
-const OURS: &str = "x-quorumgate-";
+/// What the gateway says about itself, and to pages in browsers, begins so; an upstream does not say
+/// it.
+const OURS: [&str; 2] = ["x-quorumgate-", "access-control-"];
 
 /// A credential as it is shown. `None`: there is none, or it cannot be written in a header.
 pub(super) fn credential(endpoint: &config::Endpoint) -> Option<(HeaderName, HeaderValue)> {
@@ -86,7 +87,7 @@ pub(super) fn send_along(
 pub fn headers_back(upstream: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(upstream.len());
     for (name, value) in upstream {
-        let is_ours = name.as_str().starts_with(OURS);
+        let is_ours = OURS.iter().any(|ours| name.as_str().starts_with(ours));
         if !is_ours && !KEPT_BACK.contains(&name.as_str()) {
             headers.append(name.clone(), value.clone());
         }
@@ -123,6 +124,7 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("set-cookie", "a=b"),
             ("x-should-retry", "true"),
+            ("access-control-allow-origin", "*"),
             ("alt-svc", "h3=\":443\""),
             ("strict-transport-security", "max-age=1"),
             ("connection", "close, X-Internal , content-type"),

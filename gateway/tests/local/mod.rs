@@ -233,6 +233,11 @@ impl Ask {
         Self { method: Method::GET, ..Self::post(path, "") }
     }
 
+    /// An OPTIONS request.
+    pub(crate) fn options(path: &str) -> Self {
+        Self { method: Method::OPTIONS, ..Self::post(path, "") }
+    }
+
     /// The same with one header more.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -265,14 +270,19 @@ impl Ask {
 
     /// Sends it on a bare socket, which is the client from there on: dropped, the client has left.
     pub(crate) async fn wire(&self, address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        self.write(&mut stream).await;
+        stream
+    }
+
+    /// Sends it on a bare socket that is there.
+    pub(crate) async fn write(&self, stream: &mut TcpStream) {
         let (method, path) = (&self.method, &self.path);
         let length = self.body.len();
         let head =
             format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
-        let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(&self.body).await.unwrap();
-        stream
     }
 }
 

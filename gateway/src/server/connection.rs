@@ -1,0 +1,426 @@
+//! One connection of a client, from its first byte to its last.
+//!
+//! [`Entry::receive`] is the only place where a connection's bytes come in: it shakes hands if there
+//! is a certificate to show, finds out which HTTP is spoken, and lets hyper speak it. In the clear
+//! the first bytes tell (HTTP/2 begins with a preface that no request line can be), over TLS the
+//! handshake does.
+//!
+//! A client that ends its own half (FIN) behind a request has left, as far as anyone can tell until
+//! something is written to it. To let the upstream go at once is worth more than to serve the rare
+//! client that shuts its half down and still reads: its request is cancelled.
+//!
+//! Invariants: until its first request has come, nothing that a client does or leaves undone is worth
+//! more than a debug line; every wait for a client has a deadline; a connection that was accepted
+//! before a drain is served its first request.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics::Counter;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+
+use super::Stop;
+use super::stall::{Patient, Streams, Told};
+use super::tls::{HTTP2, Identity};
+use crate::clock;
+use crate::metrics::Meters;
+
+/// How HTTP/2 begins.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The first byte of whoever speaks TLS.
+const HANDSHAKE_BYTE: u8 = 0x16;
+/// Longest handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Handshakes at once, for each worker. Who has sent nothing yet takes no place.
+const HANDSHAKES_MAX: usize = 512;
+
+/// Largest request head of HTTP/1.1, and the most that is buffered for a client that does not read.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Most header fields.
+const FIELDS_MAX: usize = 100;
+
+/// Largest list of header fields of HTTP/2.
+const LIST_BYTES_MAX: u32 = 16 * 1024;
+/// Streams at once on one connection.
+const STREAMS_MAX: u32 = 100;
+/// What a client may send of one body before it was read, in bytes.
+const STREAM_WINDOW: u32 = 128 * 1024;
+/// What a client may send of all bodies before they were read, in bytes.
+const CONNECTION_WINDOW: u32 = 512 * 1024;
+/// What is buffered of one answer, in bytes.
+const SEND_BYTES_MAX: usize = 64 * 1024;
+/// Streams that a client may open and take back before they were looked at.
+const PENDING_RESETS_MAX: usize = 20;
+/// Streams that a client may make us reset.
+const LOCAL_RESETS_MAX: usize = 128;
+/// A connection that has been silent for this long is asked whether it is there,
+const PING_AFTER: Duration = Duration::from_secs(20);
+/// and gets this long for an answer; together less than 40 s.
+const PONG_MAX: Duration = Duration::from_secs(15);
+
+/// Fields that mean something to one connection of HTTP/1.1 and have no place in HTTP/2.
+const HOP_BY_HOP: [HeaderName; 5] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// How long a client is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patiences {
+    /// Until its request head is there.
+    pub(super) head: Duration,
+    /// Between two requests.
+    pub(super) keep_alive: Duration,
+    /// Until it takes something of what is written to it.
+    pub(super) write: Duration,
+}
+
+/// Where the connections of one worker come in.
+pub(super) struct Entry {
+    patiences: Patiences,
+    identity: Option<Arc<Identity>>,
+    handshakes: Semaphore,
+    cuts: Cuts,
+}
+
+/// Connections and streams that were cut, by what the client left undone.
+struct Cuts {
+    first_byte: Counter,
+    handshake: Counter,
+    write: Counter,
+    idle: Counter,
+}
+
+/// Which HTTP a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Http1,
+    Http2,
+}
+
+impl Entry {
+    /// An entry that shows `identity`, if there is one, and counts in `meters`.
+    pub(super) fn new(
+        patiences: Patiences,
+        identity: Option<Arc<Identity>>,
+        meters: &Meters,
+    ) -> Self {
+        let cut = |by| meters.counter("client_connections_cut_total", &[("by", by)]);
+        let cuts = Cuts {
+            first_byte: cut("first_byte"),
+            handshake: cut("handshake"),
+            write: cut("write_stall"),
+            idle: cut("idle"),
+        };
+        Self { patiences, identity, handshakes: Semaphore::new(HANDSHAKES_MAX), cuts }
+    }
+
+    /// Serves a connection by `answer` until it ends; told to stop, it finishes what it is doing.
+    pub(super) async fn receive<A, F, B>(
+        &self,
+        stream: TcpStream,
+        answer: A,
+        told: watch::Receiver<Stop>,
+    ) where
+        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let _ = stream.set_nodelay(true);
+        let stream = Patient::new(stream, self.patiences.write, self.cuts.write.clone());
+        let served = match &self.identity {
+            None => {
+                let Some((version, stream)) = self.begins(stream).await else { return };
+                self.speak(version, stream, answer, told).await
+            }
+            // The rare way lies elsewhere, so that the common one does not carry its weight.
+            Some(identity) => Box::pin(self.secured(identity, stream, answer, told)).await,
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "a client connection ended in the middle");
+        }
+    }
+
+    /// Shakes hands, then serves.
+    async fn secured<A, F, B>(
+        &self,
+        identity: &Identity,
+        stream: Patient<TcpStream>,
+        answer: A,
+        told: watch::Receiver<Stop>,
+    ) -> hyper::Result<()>
+    where
+        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let shaken = async {
+            // Only who has said something takes a place.
+            stream.get_ref().peek(&mut [0]).await?;
+            let _place = self.handshakes.acquire().await;
+            identity.acceptor().accept(stream).await
+        };
+        let stream = match tokio::time::timeout(HANDSHAKE_MAX, Box::pin(shaken)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                self.cuts.handshake.increment(1);
+                tracing::debug!(%error, "a handshake failed");
+                return Ok(());
+            }
+            Err(_) => {
+                self.cuts.handshake.increment(1);
+                tracing::debug!("a handshake took too long");
+                return Ok(());
+            }
+        };
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+        let version = if is_http2 { Version::Http2 } else { Version::Http1 };
+        self.speak(version, stream, answer, told).await
+    }
+
+    /// Waits for the first bytes in the clear, which tell what is spoken. `None`: nothing came, or
+    /// nothing that is HTTP.
+    async fn begins<T: AsyncRead + Unpin>(&self, mut io: T) -> Option<(Version, Begun<T>)> {
+        let mut first = First { bytes: [0; PREFACE.len()], from: 0, to: 0 };
+        let deadline = clock::instant() + self.patiences.head;
+        loop {
+            let room = first.bytes.get_mut(usize::from(first.to)..)?;
+            match tokio::time::timeout_at(deadline, io.read(room)).await {
+                Ok(Ok(0) | Err(_)) => return None,
+                Ok(Ok(length)) => first.to += u8::try_from(length).ok()?,
+                Err(_) => {
+                    self.cuts.first_byte.increment(1);
+                    return None;
+                }
+            }
+            let came = first.unread();
+            if came.first() == Some(&HANDSHAKE_BYTE) {
+                self.cuts.handshake.increment(1);
+                tracing::debug!("TLS on a listener in the clear");
+                return None;
+            }
+            if !PREFACE.starts_with(came) {
+                return Some((Version::Http1, Begun { first, io }));
+            }
+            if came.len() == PREFACE.len() {
+                return Some((Version::Http2, Begun { first, io }));
+            }
+        }
+    }
+
+    async fn speak<T, A, F, B>(
+        &self,
+        version: Version,
+        io: T,
+        answer: A,
+        told: watch::Receiver<Stop>,
+    ) -> hyper::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        match version {
+            Version::Http1 => self.speak_http1(io, answer, told).await,
+            Version::Http2 => Box::pin(self.speak_http2(io, answer, told)).await,
+        }
+    }
+
+    async fn speak_http1<T, A, F, B>(
+        &self,
+        io: T,
+        answer: A,
+        mut told: watch::Receiver<Stop>,
+    ) -> hyper::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Result<Response<B>, Infallible>>,
+        B: Body<Data = Bytes> + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.patiences.head.max(self.patiences.keep_alive))
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(FIELDS_MAX);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(io), service_fn(answer)));
+        tokio::select! {
+            served = connection.as_mut() => served,
+            _ = told.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    }
+
+    async fn speak_http2<T, A, F, B>(
+        &self,
+        io: T,
+        answer: A,
+        mut told: watch::Receiver<Stop>,
+    ) -> hyper::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F + Send + 'static,
+        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
+        let answer = service_fn(move |request| {
+            let answered = answer(request);
+            async move {
+                let Ok(mut response) = answered.await;
+                strip(response.headers_mut());
+                Ok::<_, Infallible>(response.map(Told::new))
+            }
+        });
+        let mut connection =
+            pin!(http2_builder(streams.clone()).serve_connection(TokioIo::new(io), answer));
+        let keep_alive = self.patiences.keep_alive;
+        let (mut is_told, mut ends_at) = (false, None);
+        loop {
+            // An idle connection is asked to go, and one that does not go in time is cut.
+            let next = ends_at.unwrap_or_else(|| {
+                clock::instant() + keep_alive.saturating_sub(streams.idle().unwrap_or_default())
+            });
+            // The connection comes first, so that what was sent before a drain began is seen.
+            tokio::select! {
+                biased;
+                served = connection.as_mut() => return served,
+                _ = told.changed(), if !is_told => {
+                    is_told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = tokio::time::sleep_until(next) => {
+                    let is_idle = streams.idle().is_some_and(|idle| idle >= keep_alive);
+                    if is_idle && ends_at.is_some() {
+                        self.cuts.idle.increment(1);
+                        return Ok(());
+                    }
+                    ends_at = is_idle.then(|| clock::instant() + self.patiences.write);
+                    if is_idle {
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
+    let mut http = http2::Builder::new(streams);
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(LIST_BYTES_MAX)
+        .max_send_buf_size(SEND_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(LOCAL_RESETS_MAX)
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PONG_MAX);
+    http
+}
+
+fn strip(headers: &mut HeaderMap) {
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// The bytes that came first.
+struct First {
+    bytes: [u8; PREFACE.len()],
+    from: u8,
+    to: u8,
+}
+
+impl First {
+    fn unread(&self) -> &[u8] {
+        self.bytes.get(usize::from(self.from)..usize::from(self.to)).unwrap_or_default()
+    }
+}
+
+/// A connection whose first bytes were looked at: whoever reads it gets them all the same.
+struct Begun<T> {
+    first: First,
+    io: T,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Begun<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let unread = self.first.unread();
+        if unread.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        let length = unread.len().min(buffer.remaining());
+        buffer.put_slice(unread.get(..length).unwrap_or_default());
+        self.first.from += u8::try_from(length).unwrap_or(u8::MAX);
+        // What follows is most often there already; apart from it hyper would make its buffer larger.
+        // If nothing is, or the end, the next read says so again.
+        if buffer.remaining() > 0 {
+            let _ = Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Begun<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! What becomes of clients that leave undone what a connection needs, in virtual time.
+
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::config::ServerTls;
+
+const HEAD: Duration = Duration::from_secs(7);
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const WRITE: Duration = Duration::from_secs(30);
+/// Timers fire a little late.
+const SLACK: Duration = Duration::from_millis(50);
+
+fn entry(identity: Option<Arc<Identity>>) -> Entry {
+    let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
+    Entry::new(patiences, identity, &Meters::new())
+}
+
+async fn pong(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let is_long = request.uri().path() == "/long";
+    let length = if is_long { 1024 * 1024 } else { 4 };
+    Ok(Response::new(Full::new(Bytes::from(vec![b'y'; length]))))
+}
+
+fn told() -> (watch::Sender<Stop>, watch::Receiver<Stop>) {
+    watch::channel(Stop::Serving)
+}
+
+fn is_about(took: Duration, expected: Duration) {
+    assert!(took >= expected && took <= expected + SLACK, "{took:?} is not {expected:?}");
+}
+
+/// Serves HTTP/2 over a pipe, with a client at its other end.
+async fn talk(
+    entry: &Arc<Entry>,
+) -> (SendRequest<Full<Bytes>>, tokio::task::JoinHandle<hyper::Result<()>>, watch::Sender<Stop>) {
+    let (near, far) = duplex(64 * 1024);
+    let (sender, receiver) = told();
+    let entry = Arc::clone(entry);
+    let served = tokio::spawn(async move { entry.speak_http2(near, pong, receiver).await });
+    let (client, connection) = handshake(TokioExecutor::new(), TokioIo::new(far)).await.unwrap();
+    tokio::spawn(connection);
+    (client, served, sender)
+}
+
+fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("http://x{path}")).body(Full::default()).unwrap()
+}
+
+async fn begin(entry: &Entry, said: &[u8]) -> (Option<Version>, Vec<u8>, DuplexStream) {
+    let (near, mut far) = duplex(64);
+    far.write_all(said).await.unwrap();
+    let Some((version, begun)) = entry.begins(near).await else { return (None, Vec::new(), far) };
+    let mut unread = vec![0; said.len()];
+    let mut begun = begun;
+    begun.read_exact(&mut unread).await.unwrap();
+    (Some(version), unread, far)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_bytes_tell_what_is_spoken_and_are_read_all_the_same() {
+    let entry = entry(None);
+    for (said, version) in [
+        (&b"GET / HTTP/1.1\r\nhost: x\r\nx-long: 1\r\n\r\n"[..], Some(Version::Http1)),
+        (b"POST /v1", Some(Version::Http1)),
+        (b"PRI * HTTP/1.1\r\n", Some(Version::Http1)),
+        (b"\r\n", Some(Version::Http1)),
+        (PREFACE, Some(Version::Http2)),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04", Some(Version::Http2)),
+        (b"\x16\x03\x01\x02\0", None),
+    ] {
+        let (found, unread, _far) = begin(&entry, said).await;
+        assert_eq!(found, version, "{said:?}");
+        assert!(version.is_none() || unread == said);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn h47_who_says_nothing_or_half_a_preface_is_waited_for_no_longer_than_for_a_head() {
+    let entry = entry(None);
+    for said in [&b""[..], b"PRI * HTTP"] {
+        let began = clock::instant();
+        let (found, _, _far) = begin(&entry, said).await;
+        assert_eq!(found, None);
+        is_about(began.elapsed(), HEAD);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn t10_a_preface_and_then_silence_is_closed_within_forty_seconds() {
+    let (entry, (near, mut far)) = (entry(None), duplex(64 * 1024));
+    let (_sender, receiver) = told();
+    far.write_all(PREFACE).await.unwrap();
+    far.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let began = clock::instant();
+    let reads = tokio::spawn(async move {
+        let mut said = Vec::new();
+        let _ = far.read_to_end(&mut said).await;
+    });
+    entry.speak_http2(near, pong, receiver).await.unwrap_err();
+    reads.await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= PING_AFTER, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_of_http2_is_closed_though_it_answers_every_ping() {
+    let entry = Arc::new(entry(None));
+    let (mut client, served, _sender) = talk(&entry).await;
+    tokio::time::sleep(KEEP_ALIVE / 2).await;
+    let answer = client.send_request(get("/")).await.unwrap();
+    answer.into_body().collect().await.unwrap();
+    let began = clock::instant();
+    // Whose half ends first is no matter.
+    let _ = served.await.unwrap();
+    is_about(began.elapsed(), KEEP_ALIVE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_answer_nobody_takes_is_not_idle_and_its_stream_is_reset() {
+    let entry = Arc::new(entry(None));
+    let (near, far) = duplex(64 * 1024);
+    let (_sender, receiver) = told();
+    let served = tokio::spawn({
+        let entry = Arc::clone(&entry);
+        async move { entry.speak_http2(near, pong, receiver).await }
+    });
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(20_000);
+    let (mut client, connection) = builder.handshake(TokioIo::new(far)).await.unwrap();
+    tokio::spawn(connection);
+    let began = clock::instant();
+    let answer = client.send_request(get("/long")).await.unwrap();
+    let mut other = client.clone();
+    tokio::time::sleep(WRITE / 2).await;
+    assert_eq!(other.send_request(get("/")).await.unwrap().status(), 200);
+    tokio::time::sleep(WRITE).await;
+    let mut body = answer.into_body();
+    let mut read = 0;
+    let end = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => read += frame.into_data().unwrap().len(),
+            end => break end,
+        }
+    };
+    assert!(end.unwrap().is_err(), "it was reset");
+    assert!(read < 64 * 1024, "{read}");
+    assert!(began.elapsed() < WRITE * 2, "{:?}", began.elapsed());
+    assert_eq!(other.send_request(get("/")).await.unwrap().status(), 200);
+    served.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_before_a_drain_is_served_before_the_connection_ends() {
+    let (entry, (near, far)) = (entry(None), duplex(64 * 1024));
+    let (sender, receiver) = told();
+    let (mut client, connection) =
+        handshake(TokioExecutor::new(), TokioIo::new(far)).await.unwrap();
+    tokio::spawn(connection);
+    let asked = tokio::spawn(client.send_request(get("/")));
+    // Everything that can be sent is on its way when the time moves on.
+    tokio::time::sleep(SLACK).await;
+    sender.send(Stop::Draining(WRITE)).unwrap();
+    let _ = entry.speak_http2(near, pong, receiver).await;
+    assert_eq!(asked.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn t14_a_handshake_that_never_comes_or_never_ends_is_given_up_at_its_deadline() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
+    let (cert, key) = (directory.path().join("cert"), directory.path().join("key"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let entry = entry(Some(Identity::load(&ServerTls { cert, key }).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for said in [&b""[..], &[22, 3, 1, 1, 0, 1]] {
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(said).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let began = clock::instant();
+        entry.receive(stream, pong, told().1).await;
+        is_about(began.elapsed(), HANDSHAKE_MAX);
+    }
+}
