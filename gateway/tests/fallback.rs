@@ -2,7 +2,7 @@
 //!
 //! The model `demo` falls back on `other`; each test says what its endpoints do.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
 #[path = "local/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
