@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::clock;
 use crate::cluster::{Parts, Seat};
-use crate::config::{ClusterTls, Config};
+use crate::config::{ClusterTls, Config, Policy};
 use crate::fleet::{Fleet, Happening, Sink};
 use crate::health;
 use crate::history::{Entry, History};
@@ -222,6 +222,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         fleet: Arc::clone(fleet),
         meters,
         keys: Keys::new(&config.api_keys, &config.pools),
+        has_prefixes: config.pools.iter().any(|pool| pool.policy == Policy::PrefixHash),
         vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
         desk: Desk::new(config),
         fail_closed: config.fail_closed.clone(),

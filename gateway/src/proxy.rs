@@ -62,6 +62,8 @@ pub struct Gate {
     pub desk: Desk,
     /// What a request must satisfy.
     pub fail_closed: FailClosed,
+    /// Whether an endpoint is chosen anywhere by how a prompt begins.
+    pub has_prefixes: bool,
     /// By what prompts are counted where an estimate cannot decide.
     pub vocabulary: Option<Vocabulary>,
     /// How often it is tried.

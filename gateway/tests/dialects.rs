@@ -1,7 +1,7 @@
 //! Every dialect over sockets: whole as it came, tried elsewhere before its first content, visibly
 //! broken after it, and refused in the form that its own clients read.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
 #[path = "local/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
@@ -9,6 +9,8 @@ mod local;
 #[path = "raw/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod raw;
+
+use std::time::Duration;
 
 use local::{Ask, House, Plan, Reply, until};
 use raw::{Act, Raw, answer, chunk, failed, json, open_stream, whole_stream};
@@ -203,6 +205,27 @@ async fn s04_s05_the_end_of_a_stream_is_the_end_though_the_upstream_goes_on() {
         assert_eq!((reply.text(), reply.is_clean), (tongue.whole().as_str(), true));
         until("the upstream is let go", || raw.left().len() == 1).await;
         assert_eq!(house.view("a").successes, 1);
+    }
+}
+
+#[tokio::test]
+async fn s05_a_connection_that_spoke_on_behind_the_end_is_not_used_again() {
+    for tongue in [RESPONSES, MESSAGES] {
+        let junk = format!("{}data: junk\n\n", tongue.whole());
+        let (whole, late) = (tongue.whole(), "data: junk\n\n".to_owned());
+        for parts in [vec![junk], vec![whole.clone(), late], vec![whole]] {
+            let raw = Raw::always(whole_stream(&parts)).await;
+            let house = house_of(&[("a", &raw)]).await;
+            for _ in 0..3 {
+                let reply = tongue.stream(&house).await;
+                assert_eq!((reply.text(), reply.is_clean), (tongue.whole().as_str(), true));
+                // The last chunk may come a moment after the last word.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let is_reused = raw.connections() < 3;
+            let is_good = parts.concat() == tongue.whole();
+            assert_eq!(is_reused, is_good, "{parts:?}: {}", raw.connections());
+        }
     }
 }
 

@@ -10,6 +10,8 @@ mod local;
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod raw;
 
+use sha2::Digest;
+
 use local::{Ask, House, Plan, QUESTION, Reply, STREAM_QUESTION, read_until, until};
 use raw::{
     Act, DONE, FINISH, ROLE, Raw, chunk, event, failed, good, json, open_stream, whole_stream,
@@ -229,6 +231,110 @@ async fn a_stream_whose_head_went_first_has_its_place_and_says_what_is_left() {
     raw.go();
     let next = Ask::chat().send(app.address).await;
     assert_eq!(number(&next, "x-ratelimit-remaining-tokens"), 100 - 7 - QUESTION_TOKENS);
+}
+
+#[tokio::test]
+async fn an_answer_is_taken_for_as_long_as_it_may_be_until_it_is_known() {
+    let raw = Raw::start(|number, _| match number {
+        0 => vec![Act::Say(good("of unknown length"))],
+        1 => vec![Act::Say(failed(500))],
+        _ => vec![Act::Say(json(400, r#"{"error":{"message":"no"}}"#))],
+    })
+    .await;
+    let plan = Plan::of(&[("a", raw.address)]).top("retry: { on: [] }");
+    let house = plan.pool("limits: { tpm: 2000 }").start().await;
+    let ask = |more: &str| {
+        let body = QUESTION.replacen('{', &format!("{{{more},"), 1);
+        let tokens = (body.len() as u64).div_ceil(4);
+        (Ask::post("/v1/chat/completions", body), tokens)
+    };
+    let left = |reply: &Reply| number(reply, "x-ratelimit-remaining-tokens");
+    let (plain, most) = ask("\"max_tokens\":500");
+    let first = house.send(plain).await;
+    // It does not say what it took, so that it stays what it may have been.
+    let first_took = most + 500;
+    assert_eq!((first.status, left(&first)), (200, 2_000 - first_took));
+    // What has failed took its prompt.
+    let (twice, prompt) = ask("\"n\":2,\"max_completion_tokens\":600");
+    let second = house.send(twice).await;
+    assert_eq!((second.status, left(&second)), (500, 2_000 - first_took - prompt - 1_200));
+    let third = house.ask().await;
+    assert_eq!((third.status, left(&third)), (400, 2_000 - first_took - prompt - QUESTION_TOKENS));
+    let (long, _) = ask("\"max_tokens\":2000");
+    let refused = house.send(long).await;
+    assert_eq!((refused.status, refused.header("x-should-retry"), raw.count()), (429, "false", 3));
+}
+
+/// The section of keys: each caller's key is its name and `-key`.
+fn keys(callers: &[(&str, &str)]) -> String {
+    let row = |(name, limits): &(&str, &str)| {
+        let digest = sha2::Sha256::digest(format!("{name}-key"));
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("  - {{ name: {name}, sha256: \"{digest}\"{limits} }}\n")
+    };
+    format!("api_keys:\n{}", callers.iter().map(row).collect::<String>())
+}
+
+async fn ask_as(house: &House, caller: &str) -> Reply {
+    house.send(Ask::chat().header("authorization", &format!("Bearer {caller}-key"))).await
+}
+
+#[tokio::test]
+async fn callers_do_not_share_and_the_model_is_shared_by_all() {
+    let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
+    let one = ", limits: { rpm: 1 }";
+    let callers = [("a", one), ("b", ", limits: { rpm: 2 }"), ("c", one), ("d", "")];
+    let plan = Plan::of(&[("a", raw.address)]).top(&keys(&callers)).pool("limits: { rpm: 5 }");
+    let house = plan.start().await;
+    let told = |reply: &Reply| {
+        let names = ["limit-requests", "remaining-requests"];
+        (reply.status, names.map(|name| number(reply, &format!("x-ratelimit-{name}"))))
+    };
+    // The tightest limit that applies is told: the caller's own, until the model has less.
+    assert_eq!(told(&ask_as(&house, "a").await), (200, [1, 0]));
+    let refused = ask_as(&house, "a").await;
+    assert_eq!(told(&refused), (429, [1, 0]));
+    assert!(refused.text().contains("1 request a minute of this caller"), "{}", refused.text());
+    // What a was refused took nothing of the model's.
+    assert_eq!(told(&ask_as(&house, "d").await), (200, [5, 3]));
+    assert_eq!(told(&ask_as(&house, "b").await), (200, [2, 1]));
+    assert_eq!(told(&ask_as(&house, "d").await), (200, [5, 1]));
+    assert_eq!(told(&ask_as(&house, "d").await), (200, [5, 0]));
+    let refused = ask_as(&house, "b").await;
+    assert_eq!(told(&refused), (429, [5, 0]));
+    assert!(refused.text().contains("5 requests a minute of this model"), "{}", refused.text());
+    assert_eq!((ask_as(&house, "c").await.status, raw.count()), (429, 5));
+    // Without a key nobody comes as far as the limits.
+    let stranger = house.ask().await;
+    assert_eq!((stranger.status, stranger.header("x-ratelimit-limit-requests")), (401, ""));
+    counts(&house, "admission_rejects_total{reason=\"rate_limit_exceeded\"}", 3).await;
+}
+
+#[tokio::test]
+async fn one_callers_hanging_requests_are_no_others() {
+    let raw = Raw::start(|number, _| match number {
+        0 | 1 => vec![Act::Hang],
+        _ => vec![Act::Say(good("yes"))],
+    })
+    .await;
+    let two = ", limits: { concurrency: 2 }";
+    let plan = Plan::of(&[("a", raw.address)]).top(&keys(&[("a", two), ("b", two)]));
+    let house = plan.start().await;
+    let hanging = Ask::chat().header("x-api-key", "a-key");
+    let address = house.address();
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let hanging = hanging.clone();
+            tokio::spawn(async move { hanging.send(address).await })
+        })
+        .collect();
+    until("both hang", || raw.count() == 2).await;
+    for _ in 0..5 {
+        assert_eq!(ask_as(&house, "a").await.status, 429);
+        assert_eq!(ask_as(&house, "b").await.status, 200);
+    }
+    held.iter().for_each(tokio::task::JoinHandle::abort);
+    while ask_as(&house, "a").await.status == 429 {}
 }
 
 #[tokio::test]

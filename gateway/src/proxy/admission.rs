@@ -1,6 +1,6 @@
 //! Admission is fail-closed: what is not understood and allowed is refused before anything is sent.
 //!
-//! The order is part of the contract, the first refusal wins; [`admit`] is that order. What a request
+//! The order is part of the contract, the first refusal wins; `admit` is that order. What a request
 //! asks for is read from its body where it stands, as JSON or as a form; nothing is written anew, so
 //! that what goes upstream is what came, but for the name of the model.
 
@@ -55,9 +55,9 @@ pub struct Call {
     pub content_type: HeaderValue,
     /// Who asks, if callers show keys.
     pub caller: Option<Arc<Caller>>,
-    /// A digest of the first [`PREFIX_BYTES`] of what the model reads: the system's part, then
+    /// A digest of the first `PREFIX_BYTES` of what the model reads: the system's part, then
     /// messages, prompt or input, wherever in the body they stand. Requests that share it are best
-    /// served by one engine.
+    /// served by one engine. 0 where no model chooses by it.
     pub prefix: u64,
     /// The model as the client named it.
     pub model: String,
@@ -174,7 +174,7 @@ pub(super) async fn admit(
         leaving.0 = None;
     }
     let body = body?;
-    let mut reading = read(route, &content_type, &body)?;
+    let mut reading = read(route, &content_type, &body, gate.has_prefixes)?;
     let pool = gate.fleet.pool(&reading.model).ok_or_else(ApiError::model_not_found)?;
     if caller.as_ref().is_some_and(|caller| !caller.may_ask(&pool.name)) {
         return Err(ApiError::model_not_allowed().into());
@@ -253,11 +253,16 @@ fn is_of(content_type: &HeaderValue, kind: &str) -> bool {
 }
 
 /// Understands a body of a type that can be read.
-fn read(route: Route, content_type: &HeaderValue, body: &Bytes) -> Result<Reading, ApiError> {
+fn read(
+    route: Route,
+    content_type: &HeaderValue,
+    body: &Bytes,
+    has_prefix: bool,
+) -> Result<Reading, ApiError> {
     if is_of(content_type, "multipart/form-data") {
         form::read(route, content_type.as_bytes(), body)
     } else {
-        json::read(route, body)
+        json::read(route, body, has_prefix)
     }
 }
 

@@ -4,6 +4,8 @@
 //! be tried elsewhere without the client noticing. The attempt is slow at the instant it crosses a
 //! slow limit, while it still runs; the evidence is given then and there.
 
+mod failure;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
+pub(super) use self::failure::{Failure, FailureKind, embedded};
+use self::failure::{broken, faulty, limited, malformed, timed_out, told, unauthorised};
 use super::admission::Call;
 use super::route::{Dialect, Route};
 use super::sse::{self, Meaning, Plain, Reader};
@@ -25,7 +29,7 @@ use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
-use crate::upstream::{self, Arrival, Outgoing, SendError, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
 const HELD_BYTES_MAX: usize = 64 * 1024;
@@ -60,44 +64,6 @@ pub(super) enum Rest {
     Events(Arrival, Admission),
     /// The remainder of a long plain answer.
     Bytes(Arrival, Admission),
-}
-
-/// What kind of failure an attempt was: whether another endpoint, or the same one again, may be asked
-/// depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureKind {
-    /// No connection could be made.
-    Refused,
-    /// The connection broke before the answer could be passed on.
-    Cut,
-    /// A limit of time has passed.
-    Timeout,
-    /// The answer was not one.
-    Malformed,
-    /// The endpoint refuses the gateway's credential.
-    Auth,
-    /// The endpoint is at a limit, by this status.
-    Limited(u16),
-    /// A fault by this status.
-    Status(u16),
-    /// The request's own, in a form that cannot be passed on.
-    Neutral,
-}
-
-/// An attempt that gave no answer.
-pub(super) struct Failure {
-    /// What to tell the client if this was the last attempt.
-    pub(super) error: ApiError,
-    /// What kind of failure it was.
-    pub(super) kind: FailureKind,
-    /// The status that the endpoint gave; 0: no answer, or one that was none.
-    pub(super) upstream_status: u16,
-}
-
-impl Failure {
-    fn new(kind: FailureKind, error: ApiError) -> Self {
-        Self { error, kind, upstream_status: 0 }
-    }
 }
 
 /// The moments at which something follows for an attempt.
@@ -415,38 +381,6 @@ async fn refused(
     }
 }
 
-/// The status by which the client hears of a failure that is not its own: one that blames the client,
-/// or that the official clients retry by themselves, would mislead it.
-fn told(status: StatusCode) -> StatusCode {
-    let is_clients = status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS;
-    if is_clients { StatusCode::BAD_GATEWAY } else { status }
-}
-
-/// The endpoint is at a limit: it is left alone for a while, and nothing is held against it.
-fn limited(admission: Admission, status: StatusCode, pause: Duration) -> Failure {
-    let now = clock::now();
-    let pause = admission.endpoint().limit(now, pause);
-    admission.settle(now, Outcome::Neutral);
-    let error = if status == StatusCode::TOO_MANY_REQUESTS {
-        ApiError::all_limited(pause)
-    } else {
-        ApiError::upstream_error(told(status))
-    };
-    Failure::new(FailureKind::Limited(status.as_u16()), error.retry_after(pause))
-}
-
-/// The endpoint refuses our credential, which is for an operator to mend and no client's concern.
-fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
-    tracing::error!(endpoint = %admission.endpoint().key, status = status.as_u16(),
-        "the endpoint refuses our credential");
-    let now = clock::now();
-    admission.endpoint().refuse_credential(now, COOL_CREDENTIAL);
-    admission.settle(now, Outcome::Neutral);
-    let message = "The model refused the gateway's credential.";
-    let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
-    Failure::new(FailureKind::Auth, error)
-}
-
 /// An answer that is the client's own fault goes back as it is.
 async fn passed_on(
     admission: Admission,
@@ -463,69 +397,5 @@ async fn passed_on(
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission, limits.is_cut())),
-    }
-}
-
-fn faulty(admission: Admission, cause: Cause, kind: FailureKind, error: ApiError) -> Failure {
-    admission.settle(clock::now(), Outcome::Fault { weight: 1.0, cause });
-    Failure::new(kind, error)
-}
-
-/// A limit of time has passed. A request that was already evidence of slowness is no fault besides:
-/// a burst that times out together must stay one piece of evidence. One that `is_cut` by the overall
-/// limit of its request before it was slow had too little time left by earlier attempts or by the
-/// client, which says nothing about the endpoint.
-fn timed_out(admission: Admission, is_cut: bool) -> Failure {
-    let outcome = match (admission.is_slow(), is_cut) {
-        (true, _) => Outcome::Slow(SlowKind::Total),
-        (false, true) => Outcome::Neutral,
-        (false, false) => Outcome::Fault { weight: 1.0, cause: Cause::Timeout },
-    };
-    admission.settle(clock::now(), outcome);
-    Failure::new(FailureKind::Timeout, ApiError::upstream_timeout())
-}
-
-fn malformed(admission: Admission, cause: Cause) -> Failure {
-    let message = "The model's answer was not one.";
-    let kind = if cause == Cause::Cut { FailureKind::Cut } else { FailureKind::Malformed };
-    faulty(
-        admission,
-        cause,
-        kind,
-        ApiError::new(StatusCode::BAD_GATEWAY, "upstream_error", message),
-    )
-}
-
-/// The connection failed before the response head.
-fn broken(admission: Admission, error: SendError) -> Failure {
-    tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
-    let (cause, kind) = match error {
-        SendError::Connect(_) => (Cause::Refused, FailureKind::Refused),
-        SendError::Broken => (Cause::Cut, FailureKind::Cut),
-        SendError::Malformed(_) => return malformed(admission, Cause::Malformed),
-    };
-    faulty(admission, cause, kind, ApiError::upstream_unavailable())
-}
-
-/// An error inside a 200 counts as the status that it speaks of.
-pub(super) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
-    let Some(status) = status.and_then(|status| StatusCode::from_u16(status).ok()) else {
-        return malformed(admission, Cause::Malformed);
-    };
-    let code = status.as_u16();
-    match admission.endpoint().config.codes.class(code) {
-        StatusClass::Capacity => limited(admission, status, COOL_DEFAULT),
-        StatusClass::Credential => unauthorised(admission, status),
-        StatusClass::Neutral => {
-            admission.settle(clock::now(), Outcome::Neutral);
-            // Both official clients would ask again after these two.
-            let is_retried = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status);
-            let told = if is_retried { StatusCode::BAD_GATEWAY } else { status };
-            Failure::new(FailureKind::Neutral, ApiError::upstream_error(told))
-        }
-        StatusClass::Fault => {
-            let failure = malformed(admission, Cause::Status(code));
-            Failure { kind: FailureKind::Status(code), ..failure }
-        }
     }
 }

@@ -41,10 +41,11 @@ impl Gate {
 /// What a request is told that is not admitted.
 pub(super) fn error(refused: &Refused) -> ApiError {
     let limit = refused.full.limit;
+    let several = if limit == 1 { "" } else { "s" };
     let what = match refused.full.what {
-        What::Requests => "requests a minute",
-        What::Tokens => "tokens a minute",
-        What::Concurrency => "requests at a time",
+        What::Requests => format!("request{several} a minute"),
+        What::Tokens => format!("token{several} a minute"),
+        What::Concurrency => format!("request{several} at a time"),
     };
     let whose = match refused.whose {
         Whose::Caller => "this caller",

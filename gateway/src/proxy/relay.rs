@@ -14,6 +14,7 @@
 
 mod pace;
 mod ready;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +32,10 @@ use tokio::time::Sleep;
 use self::pace::Pace;
 pub(super) use self::pace::Patience;
 use self::ready::Ready;
+use self::seen::{Over, Seen};
 use super::attempt;
 use super::route::Dialect;
-use super::sse::{Meaning, Reader};
+use super::sse::Reader;
 use super::usage::Usage;
 use crate::clock;
 use crate::error::ApiError;
@@ -76,11 +78,18 @@ pub(super) type OnEnd = Box<dyn FnOnce(End, Usage) + Send + Sync>;
 pub trait Source: Body<Data = Bytes> + Unpin {
     /// Lets go of it: its content is complete, its end is waited for at most `period`.
     fn linger(self, period: Duration);
+
+    /// Lets go of it together with its connection, which nobody is to use again.
+    fn abandon(self);
 }
 
 impl Source for Arrival {
     fn linger(self, period: Duration) {
         Self::linger(self, period);
+    }
+
+    fn abandon(self) {
+        Self::abandon(self);
     }
 }
 
@@ -119,45 +128,6 @@ impl Events {
     /// Reads events of this dialect; what cannot be read is counted.
     pub(super) fn new(dialect: Dialect, unreadable: Counter) -> Self {
         Self { reader: Reader::default(), dialect, unreadable }
-    }
-}
-
-/// What one read has brought.
-#[derive(Default)]
-struct Seen {
-    /// The place behind the last whole event.
-    end: usize,
-    /// Events with content.
-    tokens: u32,
-    has_finish: bool,
-    unreadable: u32,
-    over: Option<Over>,
-}
-
-/// What ends a stream of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    Done,
-    Error(Option<u16>),
-}
-
-impl Seen {
-    fn note(&mut self, meaning: Meaning) {
-        match meaning {
-            Meaning::Preamble => {}
-            Meaning::Content => self.tokens += 1,
-            Meaning::Unreadable => {
-                self.tokens += 1;
-                self.unreadable += 1;
-            }
-            Meaning::Finish => self.has_finish = true,
-            Meaning::Done => self.over = Some(Over::Done),
-            Meaning::Last => {
-                self.tokens += 1;
-                self.over = Some(Over::Done);
-            }
-            Meaning::Error(status) => self.over = Some(Over::Error(status)),
-        }
     }
 }
 
@@ -239,6 +209,12 @@ where
         }
         self.is_torn &= end == 0;
         if seen.over.is_some() {
+            // Who speaks on behind the end is not to be trusted with another request.
+            if end < bytes.len()
+                && let Some(upstream) = self.upstream.take()
+            {
+                upstream.abandon();
+            }
             // The other half of the last line end may still be on its way; nobody waits for it.
             if self.ready.ends_with(b"\r\n\r") {
                 self.ready.push(Bytes::from_static(b"\n"));

@@ -56,6 +56,11 @@ impl Arrival {
         }
     }
 
+    /// Lets go of an answer and of its connection, which nobody is to use again.
+    pub fn abandon(mut self) {
+        self.way = None;
+    }
+
     /// Waits for the end, or for what must not come before it.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {

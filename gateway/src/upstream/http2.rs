@@ -38,6 +38,8 @@ const HEAD_BYTES_MAX: u32 = 64 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long it may take to say so.
 const PING_PATIENCE: Duration = Duration::from_secs(10);
+/// What the other side takes is looked for this often until it has come: no library tells when.
+const SETTINGS_GLANCE: Duration = Duration::from_millis(1);
 /// Requests over one connection, whatever the other side would take.
 const STREAMS_MAX: usize = 1_000;
 
@@ -69,7 +71,8 @@ pub(super) struct Place {
 }
 
 impl Channel {
-    /// Makes a connection of a socket, and the task that drives it until it ends or nobody holds it.
+    /// Makes a connection of a socket, and the task that drives it until it ends or nobody holds it. It
+    /// is there when the other side has said how much it takes; who calls sets a limit to that.
     ///
     /// # Errors
     /// The other side does not speak HTTP/2.
@@ -80,6 +83,8 @@ impl Channel {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEAD_BYTES_MAX)
+            // None before the other side has said how many: those beyond its number would wait unseen.
+            .initial_max_send_streams(0)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_PATIENCE);
         let (sender, connection) = http.handshake(TokioIo::new(socket)).await?;
@@ -89,6 +94,9 @@ impl Channel {
             is_over: AtomicBool::new(false),
         });
         tokio::spawn(drive(Arc::clone(&load)));
+        while load.streams_max().is_some_and(|most| most == 0) {
+            tokio::time::sleep(SETTINGS_GLANCE).await;
+        }
         Ok(Self { sender, load, pulse, born: clock::instant() })
     }
 
@@ -109,8 +117,7 @@ impl Channel {
 
     /// Takes a place; `None`: all are taken.
     pub(super) fn place(&self) -> Option<Place> {
-        let most = guard(&self.load.driven).as_ref()?.current_max_send_streams();
-        let most = most.clamp(1, STREAMS_MAX);
+        let most = self.load.streams_max()?.min(STREAMS_MAX);
         let before = self.load.streams.fetch_add(1, Ordering::Relaxed);
         let place = Place { load: Arc::clone(&self.load) };
         (before < most).then_some(place)
@@ -135,6 +142,13 @@ impl Channel {
             let is_unanswered = !self.pulse.has_read();
             Lost { error: SendError::Broken, is_unanswered, is_untouched }
         })
+    }
+}
+
+impl Load {
+    /// How many requests the other side takes at once; `None`: the connection has ended.
+    fn streams_max(&self) -> Option<usize> {
+        Some(guard(&self.driven).as_ref()?.current_max_send_streams())
     }
 }
 

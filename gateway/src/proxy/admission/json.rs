@@ -101,11 +101,11 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Reads a JSON body.
+/// Reads a JSON body; the prompt's digest only if somebody wants it.
 ///
 /// # Errors
 /// `invalid_request`, or `model_not_found` for a name that cannot be one.
-pub(super) fn read(route: Route, body: &[u8]) -> Result<Reading, ApiError> {
+pub(super) fn read(route: Route, body: &[u8], has_prefix: bool) -> Result<Reading, ApiError> {
     let (text, envelope) = Envelope::of(body)?;
     let raw = envelope.model.0.ok_or_else(model_missing)?;
     let model = named(serde_json::from_str(raw).map_err(|_| model_missing())?)?;
@@ -131,7 +131,7 @@ pub(super) fn read(route: Route, body: &[u8]) -> Result<Reading, ApiError> {
     }
     let may_ask_usage = is_stream && route.has_stream_options();
     let options_at = text.find('{').map(|brace| brace + 1);
-    let prompt = envelope.prompt_parts().into_iter().flat_map(str::bytes);
+    let prompt = || envelope.prompt_parts().into_iter().flat_map(str::bytes).take(PREFIX_BYTES);
     let bytes = text.len().saturating_sub(survey.media_bytes) as u64;
     Ok(Reading {
         model,
@@ -144,7 +144,7 @@ pub(super) fn read(route: Route, body: &[u8]) -> Result<Reading, ApiError> {
         messages: survey.elements,
         prompt_tokens: bytes.div_ceil(BYTES_PER_TOKEN) + survey.media_tokens,
         media_tokens: survey.media_tokens,
-        prefix: fnv::digest(prompt.take(PREFIX_BYTES)),
+        prefix: if has_prefix { fnv::digest(prompt()) } else { 0 },
     })
 }
 

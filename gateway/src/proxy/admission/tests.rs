@@ -16,7 +16,7 @@ fn asked(
 ) -> Result<Call, ApiError> {
     let body = Bytes::copy_from_slice(body);
     let content_type = HeaderValue::from_str(content_type).unwrap();
-    let reading = read(route, &content_type, &body)?;
+    let reading = read(route, &content_type, &body, true)?;
     within(rule, route, &reading)?;
     if let Some(most) = rule.max_input_tokens {
         short_enough(reading.prompt_tokens, most)?;
@@ -237,7 +237,7 @@ fn a_picture_costs_what_it_costs_and_a_text_that_looks_like_one_what_it_is_long(
 
 async fn counted(body: &str, most: u64) -> u64 {
     let vocabulary = Some(Vocabulary::load(Tokenizer::O200kBase));
-    let mut reading = json::read(Route::Chat, body.as_bytes()).unwrap();
+    let mut reading = json::read(Route::Chat, body.as_bytes(), true).unwrap();
     reading.count(vocabulary, body.as_bytes(), most).await;
     reading.prompt_tokens
 }

@@ -25,8 +25,9 @@ where
     if stated > bytes_max as u64 {
         return Err(too_large());
     }
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
+    // Most bodies come in one piece, which then is passed on without a copy.
+    let mut first = Bytes::new();
+    let mut whole: Option<BytesMut> = None;
     loop {
         let frame = match tokio::time::timeout(idle, body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
@@ -39,21 +40,15 @@ where
             }
         };
         let Ok(data) = frame.into_data() else { continue };
-        if first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len() > bytes_max {
+        let bytes = whole.as_ref().map_or(first.len(), BytesMut::len);
+        if bytes + data.len() > bytes_max {
             return Err(too_large());
         }
-        // Most bodies come in one piece, which then is passed on without a copy.
-        match &first {
-            None => first = Some(data),
-            Some(_) => rest.extend_from_slice(&data),
+        if bytes == 0 {
+            first = data;
+        } else {
+            whole.get_or_insert_with(|| BytesMut::from(&*first)).extend_from_slice(&data);
         }
     }
-    let first = first.unwrap_or_default();
-    if rest.is_empty() {
-        return Ok(first);
-    }
-    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
+    Ok(whole.map_or(first, BytesMut::freeze))
 }

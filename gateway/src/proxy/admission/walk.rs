@@ -159,6 +159,77 @@ mod tests {
         assert_eq!(kinds, expected);
     }
 
+    /// A value of at most this depth, with signs in its texts that mean something outside of them.
+    fn any(random: &mut fastrand::Rng, depth: usize) -> serde_json::Value {
+        const SIGNS: [char; 10] = ['"', '\\', '{', '}', '[', ']', ',', ':', 'x', '\u{4f60}'];
+        let text = |random: &mut fastrand::Rng| -> String {
+            (0..random.usize(..5)).filter_map(|_| random.choice(SIGNS)).collect()
+        };
+        match random.usize(..if depth == 0 { 3 } else { 6 }) {
+            0 => serde_json::Value::from(random.i64(..)),
+            1 => serde_json::Value::Null,
+            2 => serde_json::Value::from(text(random)),
+            3 | 4 => (0..random.usize(..4))
+                .map(|_| (text(random), any(random, depth - 1)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            _ => (0..random.usize(..4)).map(|_| any(random, depth - 1)).collect(),
+        }
+    }
+
+    /// How deep a value is, how many names it has, and its texts in order.
+    fn known(value: &serde_json::Value, texts: &mut Vec<String>) -> (usize, usize) {
+        let (mut depth, mut keys) = (0, 0);
+        let mut add = |value: &serde_json::Value| {
+            let (inner, more) = known(value, texts);
+            (depth, keys) = (depth.max(inner), keys + more);
+        };
+        match value {
+            serde_json::Value::Object(members) => {
+                members.values().for_each(&mut add);
+                (depth + 1, keys + members.len())
+            }
+            serde_json::Value::Array(elements) => {
+                elements.iter().for_each(&mut add);
+                (depth + 1, keys)
+            }
+            serde_json::Value::String(text) => {
+                texts.push(text.clone());
+                (0, 0)
+            }
+            _ => (0, 0),
+        }
+    }
+
+    #[test]
+    fn a_walk_sees_what_a_parser_sees() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        for round in 0..3_000 {
+            let value = any(&mut random, 5);
+            let text = if round % 2 == 0 {
+                format!("{value}")
+            } else {
+                format!("{value:#}").replace('\n', "\r\n")
+            };
+            let (mut depth_max, mut keys, mut texts) = (0, 0, Vec::new());
+            walk(&text, |at, depth, token| match token {
+                Token::Open => depth_max = depth_max.max(depth),
+                Token::Key => keys += 1,
+                Token::Text { raw, .. } => {
+                    let quoted = &text[at..at + raw.len() + 2];
+                    texts.push(serde_json::from_str::<String>(quoted).unwrap());
+                }
+                Token::Comma | Token::Close => {}
+            });
+            let mut expected = Vec::new();
+            let known = known(&value, &mut expected);
+            assert_eq!((depth_max, keys), known, "seed {seed}: {text}");
+            assert_eq!(texts, expected, "seed {seed}: {text}");
+        }
+    }
+
     #[test]
     fn media_are_told_by_their_place_and_not_by_their_look() {
         let data = "A".repeat(MEDIA_BYTES_MIN);
