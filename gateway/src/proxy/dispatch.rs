@@ -25,6 +25,7 @@ use crate::clock;
 use crate::config::{FailoverOn, RetryOn};
 use crate::error::ApiError;
 use crate::fleet::{Asker, Chosen, Endpoint, Fleet, Obstacle, Pool, Tried, Unavailable};
+use crate::fnv;
 use crate::upstream::Upstream;
 
 /// How many attempts a request gets when all endpoints are presumed dead.
@@ -86,7 +87,8 @@ impl Gate {
         let asker = Asker {
             prompt_tokens: call.prompt_tokens,
             tokens: call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0)),
-            prefix: call.prefix,
+            // Requests without a prompt have nothing in common.
+            prefix: if call.prefix == fnv::EMPTY { 0 } else { call.prefix },
             header: &header,
         };
         pool.budget.request(clock::now(), is_repetition(caller.1));
