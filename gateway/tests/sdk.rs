@@ -78,7 +78,7 @@ fn python() -> &'static Path {
         let made_of = format!("{made_by}{}", fs::read_to_string(&requirements).unwrap());
         let directory = environment("sdk-python", &made_of, |directory| {
             run("venv", PYTHON_CURE, Command::new("python3").args(["-m", "venv"]).arg(directory));
-            let install = ["-m", "pip", "install", "--quiet", "--no-deps", "-r", &requirements];
+            let install = ["-m", "pip", "install", "--quiet", "-r", &requirements];
             run(
                 "pip install",
                 PYTHON_CURE,
@@ -158,7 +158,8 @@ impl Stage {
 }
 
 /// A gateway that can fail in each way that has a code of its own: `limited`, `narrow`, `open`,
-/// `nobody`, `hasty` and `locked` are named by how. `paced` and `resting` are for endpoints that ask
+/// `nobody`, `hasty` and `locked` are named by how; `dull` fails after a stream's head had to be sent.
+/// `paced` and `resting` are for endpoints that ask
 /// for a pause, which then are no use to other claims.
 fn configuration(
     openai: SocketAddr,
@@ -173,7 +174,7 @@ fn configuration(
     let (all, narrow) = (digest(KEY), digest(KEY_OF_M));
     let plain = format!("endpoints: [ {{ name: a, address: \"http://{openai}\" }} ]");
     format!(
-        "server: {{ listen: 127.0.0.1:0, workers: 1, max_body: 256KiB }}
+        "server: {{ listen: 127.0.0.1:0, workers: 1, max_body: 256KiB, heartbeat: 1s }}
 admin: {{ listen: 127.0.0.1:0, token: {TOKEN} }}
 log: {{ format: json, level: info }}
 fail_closed: {{ require_header: x-agent-id, max_messages: 4, max_input_tokens: 20000 }}
@@ -201,6 +202,7 @@ models:
   - name: nobody
     endpoints: [ {{ name: a, address: \"http://{nobody}\" }} ]
   - {{ name: hasty, timeouts: {{ first_byte: 300ms }}, {plain} }}
+  - {{ name: dull, timeouts: {{ first_byte: 2500ms }}, {plain} }}
   - name: locked
     endpoints: [ {{ name: a, address: \"http://{locked}\", api_key: sk-of-the-gateway }} ]
   - {{ name: paced, {plain} }}

@@ -6,7 +6,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import { VERSION } from '@anthropic-ai/sdk/version';
 
 import {
-  AGENT, ANTHROPIC, MESSAGES, OPENAI, PATIENCE, WORDS, all, asked, codeOf, digest, end, fault,
+  AGENT, ANTHROPIC, MESSAGES, OPENAI, PATIENCE, WORDS, all, asked, askings, codeOf, digest, end, fault,
   forget, hasFourKeys, isAskedOnce, keepingFetch, place, raises, row, seen, timed,
 } from './common.mjs';
 
@@ -226,6 +226,20 @@ await row('a stream that ends without its end raises', () =>
   breaksOff({ finish_quietly_after_tokens: 3 }));
 
 await row('a stream that falls silent raises', () => breaksOff({ stall_after_tokens: 3 }));
+
+await row('a stream that begins late arrives whole', async () => {
+  // Meanwhile the client gets a head and comments.
+  await fault(ANTHROPIC, { first_token_ms: 2500 });
+  const events = await stream();
+  assert.equal(events.map((event) => event.delta?.text ?? '').join(''), WORDS);
+});
+
+await row('a failure after the head raises', async () => {
+  await fault(OPENAI, { hang: 'accept' });
+  const deed = () => all(message({ model: 'dull', stream: true }, patient));
+  assert.equal(codeOf(await raises(APIError, deed)), 'upstream_timeout');
+  assert.equal(await askings(OPENAI), 1);
+});
 
 await row('what came before the break was delivered', async () => {
   await fault(ANTHROPIC, { tokens: 8, cut_after_tokens: 3 });

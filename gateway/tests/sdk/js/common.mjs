@@ -52,15 +52,20 @@ export async function forget(...mocks) {
   for (const mock of mocks) await call(mock, '/__admin/reset_counts', {});
 }
 
+// For how many requests of the client the mocks were asked: each has an id of its own, which all of the
+// gateway's attempts carry.
+export async function askings(...mocks) {
+  const records = await Promise.all(mocks.map((mock) => call(mock, '/__admin/requests')));
+  return new Set(records.flat().map((record) => record.request_id)).size;
+}
+
 // Asserts that the client took the failure for final, and that the gateway tried no more often than it
-// may. Each request of the client has an id of its own, which all of the gateway's attempts carry. A
-// connection that breaks just as it is used again is replaced without being counted, which the mocks
-// see once for each connection that was at rest.
+// may. A connection that breaks just as it is used again is replaced without being counted, which the
+// mocks see once for each connection that was at rest.
 export async function isAskedOnce(error) {
   assert.equal(error.headers.get('x-should-retry'), 'false');
   const mocks = [OPENAI, ANTHROPIC];
-  const records = await Promise.all(mocks.map((mock) => call(mock, '/__admin/requests')));
-  assert.equal(new Set(records.flat().map((record) => record.request_id)).size, 1);
+  assert.equal(await askings(...mocks), 1);
   const attempts = Number(error.headers.get('x-quorumgate-attempts'));
   const most = error.status === 502 ? attempts + mocks.length : attempts;
   const requests = await asked(...mocks);

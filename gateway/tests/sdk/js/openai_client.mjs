@@ -6,7 +6,7 @@ import OpenAI, { toFile } from 'openai';
 import { VERSION } from 'openai/version';
 
 import {
-  AGENT, ANTHROPIC, MESSAGES, OPENAI, PATIENCE, WORDS, all, asked, codeOf, digest, end, fault,
+  AGENT, ANTHROPIC, MESSAGES, OPENAI, PATIENCE, WORDS, all, asked, askings, codeOf, digest, end, fault,
   forget, hasFourKeys, isAskedOnce, keepingFetch, place, raises, row, seen, timed,
 } from './common.mjs';
 
@@ -308,6 +308,21 @@ await row('a stream that ends without its end raises', () =>
   breaksOff({ finish_quietly_after_tokens: 3 }));
 
 await row('a stream that falls silent raises', () => breaksOff({ stall_after_tokens: 3 }));
+
+await row('a stream that begins late arrives whole', async () => {
+  // Meanwhile the client gets a head and comments.
+  await fault(OPENAI, { first_token_ms: 2500 });
+  const chunks = await chatStream();
+  assert.equal(chunks.map((chunk) => chunk.choices[0].delta.content ?? '').join(''), WORDS);
+  assert.equal((await responseStream()).at(-1).type, 'response.completed');
+});
+
+await row('a failure after the head raises', async () => {
+  await fault(OPENAI, { hang: 'accept' });
+  const error = await raises(APIError, () => all(chat({ model: 'dull', stream: true }, patient)));
+  assert.equal(codeOf(error), 'upstream_timeout');
+  assert.equal(await askings(OPENAI), 1);
+});
 
 await row('what came before the break was delivered', async () => {
   await fault(OPENAI, { tokens: 8, cut_after_tokens: 3 });

@@ -295,6 +295,22 @@ def a_stream_that_falls_silent_raises():
 
 
 @row
+def a_stream_that_begins_late_arrives_whole():
+    # Meanwhile the client gets a head and comments.
+    fault(ANTHROPIC, first_token_ms=2500)
+    deltas = [event.delta.text for event in stream() if event.type == "content_block_delta"]
+    assert "".join(deltas) == WORDS, deltas
+
+
+@row
+def a_failure_after_the_head_raises():
+    fault(OPENAI, hang="accept")
+    deed = lambda: list(message(patient, model="dull", stream=True))
+    fails(anthropic.APIStatusError, deed, 200, "upstream_timeout")
+    assert askings(OPENAI) == 1
+
+
+@row
 def what_came_before_the_break_was_delivered():
     fault(ANTHROPIC, tokens=8, cut_after_tokens=3)
     words = []

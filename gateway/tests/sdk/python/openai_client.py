@@ -377,6 +377,23 @@ def a_stream_that_falls_silent_raises():
 
 
 @row
+def a_stream_that_begins_late_arrives_whole():
+    # Meanwhile the client gets a head and comments.
+    fault(OPENAI, first_token_ms=2500)
+    chunks = chat_stream()
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == WORDS, chunks
+    assert response_stream()[-1].response.output_text == WORDS
+
+
+@row
+def a_failure_after_the_head_raises():
+    fault(OPENAI, hang="accept")
+    error = fails(openai.APIError, lambda: list(chat(patient, model="dull", stream=True)))
+    assert code_of(error) == "upstream_timeout", error
+    assert askings(OPENAI) == 1
+
+
+@row
 def what_came_before_the_break_was_delivered():
     fault(OPENAI, tokens=8, cut_after_tokens=3)
     words = []
