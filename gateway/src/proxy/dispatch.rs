@@ -263,10 +263,11 @@ fn is_repetition(headers: &HeaderMap) -> bool {
 }
 
 impl FailureKind {
-    /// Whether the endpoint may have died of the request: it broke off, or failed from within.
+    /// Whether the endpoint may have died of the request: it broke off. One that answers 500 lives, and
+    /// another may well do better.
     fn is_death(self) -> bool {
         match self {
-            Self::Cut | Self::Status(500) => true,
+            Self::Cut => true,
             Self::Refused
             | Self::Timeout
             | Self::Malformed

@@ -2,7 +2,7 @@
 //!
 //! One prompt that crashes an engine is passed from engine to engine by a gateway that means well, and
 //! by clients that repeat it, until the pool is gone. So a request after which two endpoints broke
-//! off or failed from within is not tried at a third, and for a while its like is asked once and not
+//! off is not tried at a third, and for a while its like is asked once and not
 //! tried elsewhere. Its failures still count: where every request fails alike, the endpoints are sick.
 //!
 //! Invariants: only digests are kept, keyed by chance, so that nobody can make two requests meet; at
