@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
@@ -184,4 +184,25 @@ async fn who_waits_for_a_silent_upstream_is_not_taken_for_one_who_does_not_read(
     assert!(http1.is_clean && http1.text().ends_with(DONE));
     assert!(http2.ends_with(DONE.as_bytes()));
     assert_eq!(cuts(&house).await, "0");
+}
+
+#[tokio::test]
+async fn a_client_that_still_sends_what_was_refused_reads_why() {
+    let raw = Raw::always(vec![Act::Hang]).await;
+    let house = Plan::of(&[("a", raw.address)]).start().await;
+    let long = vec![b'y'; 6 * 1024 * 1024];
+    for round in 0..10 {
+        let mut wire = TcpStream::connect(house.address()).await.unwrap();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+            long.len()
+        );
+        wire.write_all(head.as_bytes()).await.unwrap();
+        wire.write_all(&long).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let mut answer = String::new();
+        soon("the answer", wire.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413 "), "round {round}: {answer}");
+        assert!(answer.contains("body_too_large"), "round {round}: {answer}");
+    }
+    assert_eq!(raw.count(), 0);
 }

@@ -25,6 +25,14 @@ use tokio::time::Sleep;
 
 use crate::clock;
 
+/// A client that is told to go while it still sends (a body that is too long, say) gets this long to read
+/// why: to close on unread bytes would take the answer from it (RFC 9112, 9.6).
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// What is read from it meanwhile, and thrown away.
+const FAREWELL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// In pieces of this size.
+const FAREWELL_PIECE_BYTES: usize = 16 * 1024;
+
 /// A stream's client must make room for this much in the time it is given: 16 KiB, one frame.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
@@ -63,12 +71,19 @@ pub(super) struct Patient<T> {
     patience: Patience,
     /// `None` once it was cut.
     cut: Option<Counter>,
+    farewell: Option<Farewell>,
+}
+
+/// What is still taken from a client after the last word to it.
+struct Farewell {
+    timer: Pin<Box<Sleep>>,
+    bytes: usize,
 }
 
 impl<T> Patient<T> {
     /// Waits for the other side of `io` no longer than `period`, and counts when that was in vain.
     pub(super) fn new(io: T, period: Duration, cut: Counter) -> Self {
-        Self { io, patience: Patience::new(period), cut: Some(cut) }
+        Self { io, patience: Patience::new(period), cut: Some(cut), farewell: None }
     }
 
     /// What it is wrapped around.
@@ -101,7 +116,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -129,7 +144,25 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        let Self { io, farewell, .. } = &mut *self;
+        if farewell.is_none() {
+            ready!(Pin::new(&mut *io).poll_shutdown(context))?;
+        }
+        let farewell = farewell.get_or_insert_with(|| Farewell {
+            timer: Box::pin(tokio::time::sleep(FAREWELL_MAX)),
+            bytes: 0,
+        });
+        let mut piece = [std::mem::MaybeUninit::uninit(); FAREWELL_PIECE_BYTES];
+        while farewell.bytes < FAREWELL_BYTES_MAX {
+            let mut piece = ReadBuf::uninit(&mut piece);
+            match Pin::new(&mut *io).poll_read(context, &mut piece) {
+                Poll::Ready(Ok(())) if piece.filled().is_empty() => break,
+                Poll::Ready(Ok(())) => farewell.bytes += piece.filled().len(),
+                Poll::Ready(Err(_)) => break,
+                Poll::Pending => return farewell.timer.as_mut().poll(context).map(Ok),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
