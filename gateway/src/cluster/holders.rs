@@ -2,20 +2,24 @@
 //!
 //! What a member admitted counts for a minute, whatever becomes of the member. So its part is divided
 //! among the others a minute after it was last live and not before, or what it admitted and what they
-//! admit instead would be in the same minute; and while it is lost but counts as a member, as it does
-//! for the grace, it may well be serving clients on the other side of a split. In that a fleet
-//! in which members only go admits no more than the limit. It may admit more, by that part, in a
-//! minute in which
-//! - a member joins, since the others may have used theirs up when they hear of it;
-//! - a member restarts, since it has forgotten what it admitted;
-//! - a member drains, which others have counted as gone for a minute, by what it admits meanwhile;
+//! admit instead would be in the same minute. And while it is lost but counts as a member, as it does
+//! for `member_grace`, it may well be serving clients on the other side of a split.
 //!
-//! and for as long as a split lasts beyond the grace: the majority gets back the parts of those that it
-//! has lost, while each of these keeps its own, together less than half of the limit. Taking theirs
-//! would let the last node of a fleet that has died serve nobody.
+//! Thus a fleet that is complete, or in which members only go, admits no more than the limit. More may
+//! be admitted
+//! - in the minute after a member joins, by the part that it holds: the others may have used up theirs
+//!   before they heard of it, which takes about one interval of gossip;
+//! - in the minute after a member restarts, by its part: it has forgotten what it admitted;
+//! - while a member drains, by what it admits and still has in flight a minute after it said that it
+//!   leaves;
+//! - for as long as a split lasts beyond the grace: the majority gets back the parts of those that it
+//!   has lost, while each of these keeps its own, together less than half of the limit. To take theirs
+//!   would let the last node of a fleet that has died serve nobody.
 //!
 //! A node that has just started does not know how many they are. Until it has observed for long enough
-//! it counts as many as are expected, and while it has met nobody, as many as it was told to ask.
+//! it counts as many as are expected and as it knew in its last life, and while it has met nobody, as
+//! many as it was told to ask: without `expected_members` and without a state file it may hold up to a
+//! half until it meets the others, and the whole if it meets nobody for as long as it observes.
 //!
 //! Invariants: a node that knows of all others that serve, and perhaps of more, holds no more than its
 //! part among those that serve; the map is bounded.
@@ -99,8 +103,13 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A node of a fleet that expects so many, at the moment 0.
-    struct Node(Council, Holders);
+    /// A node of a fleet that expects so many, from the moment 0 on.
+    struct Node {
+        council: Council,
+        holders: Holders,
+        seconds: u64,
+        heard: Vec<Member>,
+    }
 
     impl Node {
         fn new(me: &str, expected_members: usize, seeds: usize) -> Self {
@@ -108,14 +117,27 @@ mod tests {
             rule.electorate = ElectorateRule { expected_members, member_grace: at(GRACE) };
             (rule.observe, rule.of) = (at(OBSERVE), Denominator::Members);
             let me = NodeId::new(me);
-            Self(Council::new(me.clone(), rule, at(0)), Holders::new(me, seeds))
+            let council = Council::new(me.clone(), rule, at(0));
+            Self { council, holders: Holders::new(me, seeds), seconds: 0, heard: Vec::new() }
         }
 
-        /// Its rank, and among how many, when it has heard these.
+        /// Its rank, and among how many, when it has heard these; until then it has gone on hearing
+        /// what it heard before.
         fn hears(&mut self, seconds: u64, members: &[Member]) -> (u32, u32) {
-            self.0.hear(at(seconds), members);
-            let part = self.1.part(at(seconds), &self.0);
+            while self.seconds < seconds {
+                self.round();
+                self.seconds += 1;
+            }
+            self.heard = members.to_vec();
+            let part = self.round();
             (part.rank(), part.among())
+        }
+
+        fn round(&mut self) -> Part {
+            let now = at(self.seconds);
+            self.council.hear(now, &self.heard);
+            let _ = self.council.step(now);
+            self.holders.part(now, &self.council)
         }
     }
 
@@ -213,7 +235,7 @@ mod tests {
         }
         // Those that it knew in its last life.
         let mut recalling = Node::new("b", 0, 0);
-        recalling.0.recall(at(0), ["a", "b", "c"].map(NodeId::new));
+        recalling.council.recall(at(0), ["a", "b", "c"].map(NodeId::new));
         assert_eq!(recalling.hears(0, &[]), (1, 3));
     }
 
