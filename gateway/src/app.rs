@@ -132,6 +132,8 @@ impl App {
         let me = (NodeId::new(node), generation);
         let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, parts));
         tasks.extend(keep_roll(config, &seat, &stopped));
+        // Before the first request, which must not find the whole of a limit.
+        seat.share_out(clock::now());
         tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
 
         let admin = Arc::new(Admin::new(config, &seat, &history, &meters, carrier.as_ref()));
@@ -231,7 +233,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         keys: Keys::new(&config.api_keys, &config.pools),
         has_prefixes: config.pools.iter().any(|pool| pool.policy == Policy::PrefixHash),
         vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
-        desk: Desk::new(config),
+        desk: Desk::new(config, fleet.share()),
         fail_closed: config.fail_closed.clone(),
         quarantine: Quarantine::default(),
         retry: config.retry.clone(),

@@ -6,6 +6,7 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod deputy;
+mod holders;
 mod probe;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use quorum::{
 use tokio::sync::{Notify, watch};
 
 pub use self::deputy::{Deputy, Mark, Round, Try};
+use self::holders::Holders;
 use crate::clock;
 use crate::config;
 use crate::fleet::Fleet;
@@ -43,6 +45,8 @@ pub struct Seat {
     card: Mutex<Card>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
+    /// Who holds a share of the limits.
+    holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
 }
@@ -72,6 +76,8 @@ impl Seat {
     ) -> Self {
         let fleet = Arc::clone(&parts.fleet);
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
+        let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
+        let holders = Mutex::new(Holders::new(me.clone(), seeds));
         Self {
             me,
             generation,
@@ -79,6 +85,7 @@ impl Seat {
             card: Mutex::new(card),
             parts,
             members: Mutex::default(),
+            holders,
             duplicate: Mutex::default(),
         }
     }
@@ -120,6 +127,15 @@ impl Seat {
         lock(&self.card).standing = standing;
         self.council().stand(standing);
         self.parts.wake.notify_one();
+    }
+
+    /// Holds this node's part of every limit from `now` on, by those that it knows to hold one too.
+    pub fn share_out(&self, now: Duration) {
+        let part = lock(&self.holders).part(now, &self.council());
+        if self.parts.fleet.share().set(part) {
+            let (rank, among) = (part.rank(), part.among());
+            tracing::info!(rank, among, "this node's part of every limit");
+        }
     }
 
     /// Runs until `stop`. `ours` is what the carrier holds, `mine` where this node's word goes.
@@ -179,6 +195,7 @@ impl Seat {
     fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>) {
         let now = clock::now();
         let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
+        self.share_out(now);
         for decision in decisions {
             self.follow(now, decision);
         }

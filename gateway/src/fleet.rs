@@ -24,6 +24,7 @@ use endpoint::Pause;
 pub use endpoint::{Admission, Endpoint, Happening, Obstacle, Sink, Tenant, Tenants};
 
 use crate::config::{self, OnAllOpen, Policy, Timeouts};
+use crate::limits::{Allowance, Share};
 use crate::metrics::{Meters, PoolMeters};
 
 /// The endpoints that serve one model.
@@ -154,6 +155,8 @@ pub struct Fleet {
     by_key: HashMap<EndpointKey, (usize, usize)>,
     /// When time last passed, in milliseconds; [`u64::MAX`]: it never has.
     ticked_ms: AtomicU64,
+    /// Which part of every limit this node holds.
+    share: Arc<Share>,
 }
 
 impl Fleet {
@@ -164,6 +167,7 @@ impl Fleet {
             by_model: HashMap::new(),
             by_key: HashMap::new(),
             ticked_ms: AtomicU64::new(u64::MAX),
+            share: Arc::default(),
         };
         let mut pauses: HashMap<&str, Arc<Pause>> = HashMap::new();
         for (pool_index, pool) in pools.iter().enumerate() {
@@ -177,12 +181,20 @@ impl Fleet {
                 let group = endpoint.quota_group.as_deref();
                 let shared = group.map(|group| Arc::clone(pauses.entry(group).or_default()));
                 let pause = shared.unwrap_or_default();
-                let endpoint = Endpoint::new(key, index, endpoint, pause, meters, sink);
+                let allowance = Allowance::new(&endpoint.limits, &fleet.share);
+                let endpoint =
+                    Endpoint::new(key, index, endpoint, (pause, allowance), meters, sink);
                 endpoints.push(Arc::new(endpoint));
             }
             fleet.pools.push(Arc::new(Pool::new(pool, endpoints, meters)));
         }
         fleet
+    }
+
+    /// Which part of every limit this node holds, callers' and models' as well as endpoints'; the whole
+    /// until the cluster says another.
+    pub fn share(&self) -> &Arc<Share> {
+        &self.share
     }
 
     /// The pool that serves `model`, by its name or an alias.

@@ -9,13 +9,18 @@
 //! took; the correction counts from the moment of the admission. It alone can bring a minute above its
 //! figure, by what the estimate has missed.
 //!
+//! In a fleet each node holds a part of every figure (see [`Share`]), and that part is what it enforces,
+//! refuses by and tells. When the part shrinks, what was admitted stays so and counts against it.
+//!
 //! Pure: no clock, no runtime; `now` is an argument and may run back, which is taken for standing still.
 //!
-//! Invariants: in no minute are more requests admitted than the figure says, those not counted that
-//! were cancelled; nor more tokens, by their estimates; never more requests at a time; a refusal
-//! changes nothing; a slot is freed exactly once.
+//! Invariants: a request is admitted only if those of the minute up to then, itself among them, are
+//! within the part that this node holds at that moment, those not counted that were cancelled; so are
+//! their tokens, by their estimates, and the requests in flight. So in no minute, and at no time, is
+//! there more than the largest part held in it. A refusal changes nothing; a slot is freed exactly once.
 
 mod desk;
+mod share;
 mod window;
 
 #[cfg(test)]
@@ -25,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use self::desk::{Desk, Place, Refused, Whose};
+pub use self::share::{Part, Share};
 use self::window::{Load, Window};
 use crate::config::Limits;
 
@@ -34,7 +40,10 @@ const SLOT_RETURNS_IN: Duration = Duration::from_secs(1);
 /// What is left of one configured set of limits, on this node.
 #[derive(Debug)]
 pub struct Allowance {
+    /// As configured, for the whole fleet.
     limits: Limits,
+    /// Which part of them this node holds.
+    share: Arc<Share>,
     /// Held for a few additions only, and never together with another: all figures are looked at and
     /// taken as one.
     state: Mutex<State>,
@@ -62,17 +71,19 @@ pub enum What {
 pub struct Full {
     /// The limit that is reached; of several, the one that lasts longest.
     pub what: What,
-    /// Its figure.
+    /// What this node holds of its figure.
     pub limit: u64,
+    /// Its figure, for the whole fleet.
+    pub whole: u64,
     /// When there is room again if nobody else comes, at most a minute; `None`: never, the request
-    /// takes more tokens than a whole minute has.
+    /// takes more tokens than this node has in a whole minute.
     pub returns_in: Option<Duration>,
 }
 
 /// What is left of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// The limit.
+    /// What this node holds of the limit.
     pub limit: u64,
     /// What may still be taken at once.
     pub remaining: u64,
@@ -112,11 +123,12 @@ impl Left {
 }
 
 impl Allowance {
-    /// All of `limits`; `None` if they set none.
-    pub fn new(limits: &Limits) -> Option<Arc<Self>> {
+    /// This node's `share` of `limits`; `None` if they set none.
+    pub fn new(limits: &Limits, share: &Arc<Share>) -> Option<Arc<Self>> {
         let is_boundless = *limits == Limits::default();
-        let allowance = || Arc::new(Self { limits: *limits, state: Mutex::default() });
-        (!is_boundless).then(allowance)
+        let allowance =
+            || Self { limits: *limits, share: Arc::clone(share), state: Mutex::default() };
+        (!is_boundless).then(|| Arc::new(allowance()))
     }
 
     /// Looks whether a request of about `tokens` would be admitted.
@@ -150,8 +162,10 @@ impl Allowance {
         let mut state = self.lock();
         let now = state.window.advance(now);
         let sum = state.window.sum();
-        let left = |limit: Option<u64>, figure: fn(&Load) -> u64| {
-            limit.map(|limit| Figure {
+        let part = self.share.get();
+        let left = |whole: Option<u64>, figure: fn(&Load) -> u64| {
+            let limit = part.of(whole?);
+            Some(Figure {
                 limit,
                 remaining: limit.saturating_sub(figure(&sum)),
                 reset: state.window.leaves_in(now, figure(&sum), figure),
@@ -165,19 +179,24 @@ impl Allowance {
 
     fn check(&self, state: &State, now: Duration, tokens: u64) -> Result<(), Full> {
         let Limits { rpm, tpm, concurrency } = self.limits;
-        if let Some(limit) = tpm.filter(|limit| tokens > *limit) {
-            return Err(Full { what: What::Tokens, limit, returns_in: None });
+        let part = self.share.get();
+        let ours = |whole: u64| (part.of(whole), whole);
+        if let Some((limit, whole)) = tpm.map(ours).filter(|(limit, _)| tokens > *limit) {
+            return Err(Full { what: What::Tokens, limit, whole, returns_in: None });
         }
         let sum = state.window.sum();
-        let full = |what, limit: Option<u64>, figure: fn(&Load) -> u64, wanted: u64| {
-            let limit = limit?;
+        let full = |what, whole: Option<u64>, figure: fn(&Load) -> u64, wanted: u64| {
+            let (limit, whole) = whole.map(ours)?;
             let over = figure(&sum).saturating_add(wanted).saturating_sub(limit);
             let returns_in = Some(state.window.leaves_in(now, over, figure));
-            (over > 0).then_some(Full { what, limit, returns_in })
+            (over > 0).then_some(Full { what, limit, whole, returns_in })
         };
-        let no_slot = concurrency.filter(|limit| state.in_flight >= *limit).map(|limit| Full {
+        let slots = concurrency.map(u64::from).map(ours);
+        let no_slot = slots.filter(|(limit, _)| u64::from(state.in_flight) >= *limit);
+        let no_slot = no_slot.map(|(limit, whole)| Full {
             what: What::Concurrency,
-            limit: u64::from(limit),
+            limit,
+            whole,
             returns_in: Some(SLOT_RETURNS_IN),
         });
         let all = [
@@ -188,8 +207,8 @@ impl Allowance {
         all.into_iter().flatten().max_by_key(|full| full.returns_in).map_or(Ok(()), Err)
     }
 
-    /// What a request of so many tokens weighs. One that takes more than a whole minute has fills the
-    /// minute, and no more can be said of it.
+    /// What a request of so many tokens weighs. One that takes more than a whole minute of the fleet
+    /// has fills the minute, and no more can be said of it.
     fn load(&self, tokens: u64) -> Load {
         Load { requests: 1, tokens: self.limits.tpm.map_or(0, |limit| tokens.min(limit)) }
     }

@@ -73,6 +73,7 @@ impl Admin {
     pub(super) fn cluster(&self) -> Value {
         let now = clock::now();
         let council = self.seat.council();
+        let part = self.seat.fleet().share().get();
         json!({
             "node": self.seat.me.as_str(),
             "backend": if self.gossip.is_some() { "gossip" } else { "none" },
@@ -85,6 +86,7 @@ impl Admin {
             },
             "suspect": council.is_suspect(),
             "name_used_at": self.seat.duplicate(),
+            "limit_share": { "rank": part.rank(), "among": part.among() },
             "can_decide": council.has_quorum() && council.electorate_size() > 1,
             "observing_ms": millis(council.observing_until().saturating_sub(now)),
             "gossip": self.gossip.as_ref().map(|stats| {

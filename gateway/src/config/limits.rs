@@ -8,7 +8,12 @@ pub const KEY_MODELS_MAX: usize = 256;
 /// Most origins in `server.cors`.
 pub const CORS_ORIGINS_MAX: usize = 64;
 
-/// Upper bounds on what is admitted; `None` sets none. They hold on each node by itself.
+/// Upper bounds on what is admitted; `None` sets none. They hold for the whole fleet: each node holds
+/// its part of every figure, at least 1, by the number of members that serve, and refuses and tells by
+/// that part. While the members stay the same the fleet admits no more than the figure, or one for each
+/// node if there are more nodes. In a minute in which a member joins, restarts or drains it may be more,
+/// by at most that member's part; and in a split that lasts longer than `member_grace`, by less than
+/// half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Requests in any sliding minute, 1 to 10⁹.

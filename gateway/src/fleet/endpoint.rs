@@ -91,12 +91,12 @@ struct Guarded {
 }
 
 impl Endpoint {
-    /// An endpoint whose breaker is closed. `pause` is its quota group's.
+    /// An endpoint whose breaker is closed. `pause` is its quota group's; `allowance` its own.
     pub(super) fn new(
         key: EndpointKey,
         index: usize,
         config: &config::Endpoint,
-        pause: Arc<Pause>,
+        (pause, allowance): (Arc<Pause>, Option<Arc<Allowance>>),
         meters: &Meters,
         sink: &Sink,
     ) -> Self {
@@ -115,7 +115,7 @@ impl Endpoint {
             in_flight: AtomicU32::new(0),
             pause,
             shunned: Pause::default(),
-            allowance: Allowance::new(&config.limits),
+            allowance,
             score: Score::default(),
             is_misconfigured: AtomicBool::new(false),
             latency_us: AtomicU64::new(0),

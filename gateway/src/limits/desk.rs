@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Allowance, Charge, Full, Left};
+use super::{Allowance, Charge, Full, Left, Share};
 use crate::config::Config;
 
 /// The allowances of all callers and models of this node.
@@ -52,11 +52,12 @@ pub struct Place {
 }
 
 impl Desk {
-    /// The limits of a checked configuration.
-    pub fn new(config: &Config) -> Self {
+    /// This node's share of the limits of a checked configuration.
+    pub fn new(config: &Config, share: &Arc<Share>) -> Self {
         let callers = config.api_keys.iter().map(|key| (&key.name, &key.limits));
         let models = config.pools.iter().map(|pool| (&pool.name, &pool.limits));
-        let limited = |(name, limits): (&String, _)| Some((name.clone(), Allowance::new(limits)?));
+        let limited =
+            |(name, limits): (&String, _)| Some((name.clone(), Allowance::new(limits, share)?));
         Self {
             callers: callers.filter_map(limited).collect(),
             models: models.filter_map(limited).collect(),
@@ -131,7 +132,7 @@ mod tests {
     fn desk(callers: &[(&str, Limits)], models: &[(&str, Limits)]) -> Desk {
         let all = |those: &[(&str, Limits)]| {
             let one = |(name, limits): &(&str, Limits)| {
-                Some(((*name).to_owned(), Allowance::new(limits)?))
+                Some(((*name).to_owned(), Allowance::new(limits, &Arc::default())?))
             };
             those.iter().filter_map(one).collect()
         };

@@ -13,7 +13,14 @@ fn allowance(rpm: u64, tpm: u64, concurrency: u32) -> Arc<Allowance> {
         tpm: (tpm > 0).then_some(tpm),
         concurrency: (concurrency > 0).then_some(concurrency),
     };
-    Allowance::new(&limits).unwrap()
+    Allowance::new(&limits, &Arc::default()).unwrap()
+}
+
+/// One of limits that a fleet shares, and the share.
+fn shared(limits: Limits, part: Part) -> (Arc<Allowance>, Arc<Share>) {
+    let share = Arc::new(Share::default());
+    share.set(part);
+    (Allowance::new(&limits, &share).unwrap(), share)
 }
 
 fn at(seconds: u64) -> Duration {
@@ -26,12 +33,12 @@ fn took(allowance: &Arc<Allowance>, now: Duration, tokens: u64) -> Result<(), Fu
 }
 
 fn full(what: What, limit: u64, returns_in: Duration) -> Result<(), Full> {
-    Err(Full { what, limit, returns_in: Some(returns_in) })
+    Err(Full { what, limit, whole: limit, returns_in: Some(returns_in) })
 }
 
 #[test]
 fn no_limit_is_no_allowance() {
-    assert!(Allowance::new(&Limits::default()).is_none());
+    assert!(Allowance::new(&Limits::default(), &Arc::default()).is_none());
 }
 
 #[test]
@@ -76,7 +83,7 @@ fn a_slot_is_free_when_its_request_has_ended_and_not_before() {
 #[test]
 fn what_takes_more_than_a_whole_minute_has_is_never_told_to_come_back() {
     let small = allowance(5, 100, 0);
-    let never = Err(Full { what: What::Tokens, limit: 100, returns_in: None });
+    let never = Err(Full { what: What::Tokens, limit: 100, whole: 100, returns_in: None });
     assert_eq!(took(&small, at(0), 101), never);
     assert_eq!(small.look(at(0), u64::MAX), never);
     took(&small, at(0), 100).unwrap();
@@ -156,17 +163,70 @@ fn memory_does_not_grow_with_traffic() {
     assert!((60 * 2_004..=61 * 2_005).contains(&counted), "{counted}");
 }
 
+#[test]
+fn of_a_shared_limit_a_node_admits_its_part_and_says_so() {
+    let limits = Limits { rpm: Some(10), tpm: Some(200), concurrency: Some(5) };
+    let (third, _share) = shared(limits, Part::new(1, 3));
+    let held = third.take(at(0), 20).unwrap();
+    let left = third.left(at(0));
+    let limits = (left.requests.unwrap(), left.tokens.unwrap());
+    assert_eq!((limits.0.limit, limits.0.remaining), (3, 2));
+    assert_eq!((limits.1.limit, limits.1.remaining), (67, 47));
+    let other = third.take(at(0), 20).unwrap();
+    let refused = |what, limit, whole, returns_in| Err(Full { what, limit, whole, returns_in });
+    let slot_full = refused(What::Concurrency, 2, 5, Some(SECOND));
+    assert_eq!(took(&third, at(0), 20), slot_full);
+    // What is more than this node's part is admitted never, as long as that is its part.
+    assert_eq!(took(&third, at(0), 68), refused(What::Tokens, 67, 200, None));
+    drop((held, other));
+    took(&third, at(0), 20).unwrap();
+    assert_eq!(took(&third, at(0), 1), refused(What::Requests, 3, 10, Some(MINUTE)));
+}
+
+#[test]
+fn a_part_that_shrinks_takes_nothing_back_and_one_that_grows_is_there_at_once() {
+    let limits = Limits { rpm: Some(6), tpm: None, concurrency: Some(4) };
+    let (ours, share) = shared(limits, Part::WHOLE);
+    let running: Vec<_> = (0..4).map(|_| ours.take(at(0), 1).unwrap()).collect();
+    share.set(Part::new(0, 2));
+    assert_eq!(ours.left(at(0)).requests.unwrap().remaining, 0);
+    // Four run on, where two may; and four were admitted, where three may.
+    let mut running = running.into_iter();
+    drop((running.next(), running.next()));
+    let refused = |what, limit, whole, returns_in| {
+        Err(Full { what, limit, whole, returns_in: Some(returns_in) })
+    };
+    assert_eq!(took(&ours, at(1), 1), refused(What::Requests, 3, 6, at(59)));
+    assert_eq!(took(&ours, at(60), 1), refused(What::Concurrency, 2, 4, SECOND));
+    share.set(Part::WHOLE);
+    assert_eq!(took(&ours, at(60), 1), Ok(()));
+    share.set(Part::new(2, 3));
+    drop(running);
+    assert_eq!(took(&ours, at(61), 1), Ok(()));
+    assert_eq!(took(&ours, at(61), 1), refused(What::Requests, 2, 6, at(59)));
+    share.set(Part::WHOLE);
+    assert_eq!(ours.left(at(61)).requests.unwrap().remaining, 4);
+    assert!((0..4).all(|_| took(&ours, at(61), 1).is_ok()));
+    assert_eq!(took(&ours, at(61), 1), full(What::Requests, 6, at(59)));
+}
+
 /// A request as the list of moments keeps it.
 struct Moment {
+    /// The requests that a minute had when it was admitted.
+    allowed: Option<u64>,
     at: Duration,
     requests: u64,
     tokens: u64,
 }
 
-/// One schedule by chance, and everything that was ever admitted in it.
+/// One schedule by chance, in which the share of the limits changes, and everything that was ever admitted in it.
 struct Schedule {
     chance: fastrand::Rng,
+    /// Of the whole fleet.
+    whole: Limits,
+    /// Of this node.
     limits: Limits,
+    share: Arc<Share>,
     allowance: Arc<Allowance>,
     now: Duration,
     log: Vec<Moment>,
@@ -185,9 +245,27 @@ impl Schedule {
         if limits == Limits::default() {
             limits.rpm = Some(chance.u64(1..40));
         }
-        let allowance = Allowance::new(&limits).unwrap();
+        let (allowance, share) = shared(limits, Part::WHOLE);
         let now = Duration::from_nanos(chance.u64(..1 << 40));
-        Self { chance, limits, allowance, now, log: Vec::new(), running: Vec::new() }
+        let (log, running) = (Vec::new(), Vec::new());
+        Self { chance, whole: limits, limits, share, allowance, now, log, running }
+    }
+
+    /// The fleet grows, or loses a member, or is this node alone.
+    fn change_share(&mut self) {
+        let among = self.chance.usize(1..6);
+        let rank = self.chance.usize(..among);
+        self.share.set(Part::new(rank, among));
+        // By hand: so much for each, and one more for those to whom the rest goes.
+        let part = |whole: u64| {
+            let (each, rest) = (whole / among as u64, whole % among as u64);
+            (if (rank as u64) < rest { each + 1 } else { each }).max(1)
+        };
+        self.limits = Limits {
+            rpm: self.whole.rpm.map(part),
+            tpm: self.whole.tpm.map(part),
+            concurrency: self.whole.concurrency.map(|whole| part(u64::from(whole)) as u32),
+        };
     }
 
     /// What was admitted within `period` up to now.
@@ -201,16 +279,17 @@ impl Schedule {
 
     /// The tokens that an allowance counts of a request that took so many.
     fn counted(&self, tokens: u64) -> u64 {
-        self.limits.tpm.map_or(0, |limit| tokens.min(limit))
+        self.whole.tpm.map_or(0, |limit| tokens.min(limit))
     }
 
     fn step(&mut self) {
         let longest = [1, 1_000_000, 1_000_000_000, 10_000_000_000, 90_000_000_000];
         let longest = longest[[0, 1, 1, 1, 2, 2, 2, 2, 3, 4][self.chance.usize(..10)]];
         self.now += Duration::from_nanos(self.chance.u64(..longest));
-        match self.chance.u32(..10) {
-            0..=6 => self.ask(),
-            7 => self.correct(),
+        match self.chance.u32(..40) {
+            0..=27 => self.ask(),
+            28..=31 => self.correct(),
+            32 => self.change_share(),
             _ => self.end(),
         }
         self.check_left();
@@ -228,7 +307,8 @@ impl Schedule {
             Ok(charge) => {
                 assert_eq!(looked, Ok(()));
                 let tokens = self.counted(tokens);
-                self.log.push(Moment { at: self.now, requests: 1, tokens });
+                let allowed = self.limits.rpm;
+                self.log.push(Moment { allowed, at: self.now, requests: 1, tokens });
                 self.running.push((self.log.len() - 1, charge));
                 let sum = self.sum(MINUTE);
                 assert!(self.limits.rpm.is_none_or(|limit| sum.requests <= limit), "{sum:?}");
@@ -255,7 +335,7 @@ impl Schedule {
             What::Requests => assert!(sum.requests + 1 > self.limits.rpm.unwrap(), "{full:?}"),
             What::Tokens => assert!(sum.tokens + tokens > self.limits.tpm.unwrap(), "{full:?}"),
             What::Concurrency => {
-                assert_eq!(self.running.len(), self.limits.concurrency.unwrap() as usize);
+                assert!(self.running.len() >= self.limits.concurrency.unwrap() as usize);
                 return;
             }
         }
@@ -310,7 +390,7 @@ impl Schedule {
 }
 
 #[test]
-fn by_chance_no_minute_is_above_its_figure_and_no_refusal_without_reason() {
+fn by_chance_no_minute_is_above_the_largest_part_held_in_it_and_no_refusal_without_reason() {
     for _ in 0..300 {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
@@ -322,8 +402,10 @@ fn by_chance_no_minute_is_above_its_figure_and_no_refusal_without_reason() {
         let kept: Vec<_> = schedule.log.iter().filter(|moment| moment.requests > 0).collect();
         for (index, first) in kept.iter().enumerate() {
             let minute = kept[index..].iter().take_while(|later| later.at - first.at < MINUTE);
-            let count = minute.count() as u64;
-            assert!(schedule.limits.rpm.is_none_or(|limit| count <= limit), "{count}");
+            let (count, largest) = minute.fold((0, None), |(count, largest), moment| {
+                (count + 1, largest.max(moment.allowed))
+            });
+            assert!(largest.is_none_or(|limit| count <= limit), "{count} of {largest:?}");
         }
     }
 }

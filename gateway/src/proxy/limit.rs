@@ -51,15 +51,18 @@ pub(super) fn error(refused: &Refused) -> ApiError {
         Whose::Caller => "this caller",
         Whose::Model => "this model",
     };
+    let whole = refused.full.whole;
+    let share =
+        if whole == limit { String::new() } else { format!(" (this node's share of {whole})") };
     match refused.full.returns_in {
         Some(period) => {
-            let message = format!("The limit of {limit} {what} of {whose} is reached.");
+            let message = format!("The limit of {limit} {what} of {whose}{share} is reached.");
             ApiError::rate_limit_exceeded(message).retry_after(period)
         }
         // To come back with the same request is of no use.
         None => ApiError::rate_limit_exceeded(format!(
             "The request, with the longest answer it asks for, takes more than the limit of {limit} \
-             {what} of {whose}: ask for less."
+             {what} of {whose}{share}: ask for less."
         ))
         .final_answer(),
     }
@@ -144,11 +147,14 @@ mod tests {
 
     #[test]
     fn what_can_never_be_admitted_is_final() {
-        let full = crate::limits::Full { what: What::Tokens, limit: 100, returns_in: None };
+        let full =
+            crate::limits::Full { what: What::Tokens, limit: 100, whole: 300, returns_in: None };
         let refused = Refused { whose: Whose::Caller, full, left: Left::default() };
         let error = error(&refused);
         assert_eq!((error.status.as_u16(), error.code), (429, "rate_limit_exceeded"));
         assert_eq!(error.headers(), [("x-should-retry", "false".to_owned())]);
+        assert!(error.message.contains("100 tokens a minute"), "{}", error.message);
+        assert!(error.message.contains("this node's share of 300"), "{}", error.message);
     }
 
     #[test]

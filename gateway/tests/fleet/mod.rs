@@ -26,6 +26,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) probe: &'a str,
     /// More of `cluster.quorum`, inside its braces.
     pub(crate) quorum: &'a str,
+    /// More of model `m`, as a line of its own.
+    pub(crate) model: &'a str,
     /// Whether there is a second model `n`, served by `c`, which is `a` under another name.
     pub(crate) has_second_pool: bool,
 }
@@ -40,6 +42,7 @@ impl<'a> Plan<'a> {
             breaker: "",
             probe: "first_token: 2s",
             quorum: "",
+            model: "",
             has_second_pool: false,
         }
     }
@@ -162,7 +165,7 @@ fn configuration(
     let head = process::member_head(directory, node, seed);
     let [a, b] = endpoints;
     let directory = directory.display();
-    let Plan { base, breaker, probe, quorum, .. } = plan;
+    let Plan { base, breaker, probe, quorum, model, .. } = plan;
     let comma = if quorum.is_empty() { "" } else { ", " };
     let second = if plan.has_second_pool {
         format!("  - name: n\n    endpoints: [ {{ name: c, address: \"http://{a}\" }} ]\n")
@@ -180,6 +183,7 @@ circuit_breaker:
 state: {{ file: {directory}/{node}.state, every: 1s }}
 models:
   - name: m
+    {model}
     endpoints:
       - {{ name: a, address: \"http://{a}\" }}
       - {{ name: b, address: \"http://{b}\" }}

@@ -120,6 +120,16 @@ impl Council {
         self.electorate.live_count()
     }
 
+    /// The names of all that count, lost ones too, this node's among them, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &NodeId> {
+        self.electorate.names()
+    }
+
+    /// The names of those of them that are live, in their order.
+    pub fn live(&self) -> impl Iterator<Item = &NodeId> {
+        self.electorate.live()
+    }
+
     /// How many votes open an endpoint.
     pub fn quorum(&self) -> usize {
         quorum_of(self.electorate.size())
