@@ -96,16 +96,12 @@ pub struct Early {
 
 enum Stage {
     /// Endpoints are tried.
-    Waiting {
-        course: Pin<Box<dyn Future<Output = Found> + Send>>,
-        timer: Pin<Box<Sleep>>,
-    },
+    Waiting { course: Pin<Box<dyn Future<Output = Found> + Send>>, timer: Pin<Box<Sleep>> },
     /// One answers.
     Relaying(Box<Relay>),
     /// None did: the event that says so.
     Failed(Bytes),
-    /// The event was handed over; after one turn to be written the connection is broken off.
-    Breaking,
+    /// The event was handed over; the connection is broken off when it is written.
     Broken,
 }
 
@@ -187,13 +183,8 @@ impl HttpBody for Early {
                 Stage::Broken => return Poll::Ready(Some(Err(Interrupted))),
                 Stage::Failed(event) => {
                     let event = std::mem::take(event);
-                    *stage = Stage::Breaking;
-                    return Poll::Ready(Some(Ok(Frame::data(event))));
-                }
-                Stage::Breaking => {
                     *stage = Stage::Broken;
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
+                    return Poll::Ready(Some(Ok(Frame::data(event))));
                 }
                 Stage::Waiting { course, timer } => match course.as_mut().poll(context) {
                     Poll::Ready(found) => gate.go_on(found),
@@ -212,7 +203,7 @@ impl HttpBody for Early {
     fn is_end_stream(&self) -> bool {
         match &self.stage {
             Stage::Relaying(relay) => relay.is_end_stream(),
-            Stage::Waiting { .. } | Stage::Failed(_) | Stage::Breaking | Stage::Broken => false,
+            Stage::Waiting { .. } | Stage::Failed(_) | Stage::Broken => false,
         }
     }
 }

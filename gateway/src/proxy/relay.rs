@@ -138,8 +138,6 @@ enum State {
     Ending,
     /// The last event is ready; after it the connection is broken off.
     Breaking,
-    /// The last event was handed over and had a turn to be written.
-    Broken,
 }
 
 /// The error that ends a body uncleanly.
@@ -398,13 +396,8 @@ where
             }
             match self.state {
                 State::Ending => return Poll::Ready(None),
-                State::Broken => return Poll::Ready(Some(Err(Interrupted))),
-                State::Breaking => {
-                    // One turn for the connection to write what it has before it is broken off.
-                    self.state = State::Broken;
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+                // The connection sees to it that what was given is written before (`server/parting`).
+                State::Breaking => return Poll::Ready(Some(Err(Interrupted))),
                 State::Flowing if is_dry => {
                     ready!(self.timer.as_mut().poll(context));
                     self.timer_fired();

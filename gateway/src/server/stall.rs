@@ -23,6 +23,7 @@ use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::parting::Flushes;
 use crate::clock;
 
 /// A stream's client must make room for this much in the time it is given: 16 KiB, one frame.
@@ -63,12 +64,19 @@ pub(super) struct Patient<T> {
     patience: Patience,
     /// `None` once it was cut.
     cut: Option<Counter>,
+    flushes: Arc<Flushes>,
 }
 
 impl<T> Patient<T> {
     /// Waits for the other side of `io` no longer than `period`, and counts when that was in vain.
     pub(super) fn new(io: T, period: Duration, cut: Counter) -> Self {
-        Self { io, patience: Patience::new(period), cut: Some(cut) }
+        let flushes = Arc::default();
+        Self { io, patience: Patience::new(period), cut: Some(cut), flushes }
+    }
+
+    /// When what was written to it was out.
+    pub(super) fn flushes(&self) -> Arc<Flushes> {
+        Arc::clone(&self.flushes)
     }
 
     /// What it is wrapped around.
@@ -107,6 +115,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.flushes.begin();
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
         self.judge(context, written)
     }
@@ -116,6 +125,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.flushes.begin();
         let written = Pin::new(&mut self.io).poll_write_vectored(context, bytes);
         self.judge(context, written)
     }
@@ -125,7 +135,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.flushes.end();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
