@@ -84,7 +84,7 @@ impl Gate {
             pool.meters.count_tokens(usage.input, usage.output, streamed_for);
             meters.streams.ended(end, is_stream);
             // A stream holds its place to its last byte, or until the client leaves.
-            limit::ended(&mut place, usage);
+            limit::ended(&mut place, end, usage);
             line.usage = usage;
             line.end(status, end);
         });

@@ -252,6 +252,7 @@ where
             Some(Over::Done) => self.finish(),
             // An error event of the upstream's own is passed on; nothing good follows it.
             Some(Over::Error(status)) => {
+                self.tell_usage(End::Interrupted);
                 if let Some(admission) = self.admission.take() {
                     let _ = attempt::embedded(admission, status);
                 }
@@ -332,7 +333,7 @@ where
             Outcome::Success => End::Complete,
             Outcome::Fault { .. } | Outcome::Slow(_) | Outcome::Neutral => End::Interrupted,
         };
-        self.tell_usage();
+        self.tell_usage(end);
         if let Some(admission) = self.admission.take() {
             admission.settle(clock::now(), outcome);
         }
@@ -379,7 +380,8 @@ where
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        self.pace.ask(clock::instant());
+        let now = clock::instant();
+        self.pace.ask(now);
         let mut is_dry = false;
         loop {
             while self.state == State::Flowing
@@ -389,6 +391,11 @@ where
             {
                 is_dry = self.poll_upstream(context).is_pending();
                 self.reads = if is_dry { 0 } else { self.reads + 1 };
+            }
+            // As long as there is always something for a client that is the slower side, the timer is
+            // never asked; the time for the whole answer is over all the same.
+            if self.state == State::Flowing && !self.ready.is_empty() && self.pace.is_over(now) {
+                self.give_up();
             }
             if let Some(bytes) = self.ready.take() {
                 self.pace.give(clock::instant());
@@ -413,10 +420,15 @@ where
 }
 
 impl<B> Relay<B> {
-    /// Corrects the estimate of what the request takes, as far as it was reported.
-    fn tell_usage(&mut self) {
-        if let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) {
-            admission.used(tokens);
+    /// Corrects the estimate of what the request takes, as far as it was reported. Of an answer that is
+    /// not complete the report is not either.
+    fn tell_usage(&mut self, end: End) {
+        let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) else {
+            return;
+        };
+        match end {
+            End::Complete => admission.used(tokens),
+            End::Interrupted | End::ClientLeft | End::Panicked => admission.used_at_least(tokens),
         }
     }
 
@@ -442,6 +454,7 @@ where
         // is ready is whole events at any moment; the rest of the state is not looked at again.
         let polled = catch_unwind(AssertUnwindSafe(|| self.poll_ready(context)));
         polled.unwrap_or_else(|_| {
+            self.tell_usage(End::Panicked);
             drop(self.admission.take());
             self.report(End::Panicked);
             self.break_off();
@@ -462,7 +475,7 @@ where
 impl<B> Drop for Relay<B> {
     fn drop(&mut self) {
         // Not settled: the client left. Dropping the guard is neutral.
-        self.tell_usage();
+        self.tell_usage(End::ClientLeft);
         self.report(End::ClientLeft);
     }
 }

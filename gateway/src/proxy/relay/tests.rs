@@ -416,3 +416,22 @@ async fn the_usage_of_a_long_plain_answer_is_read_at_its_end_however_it_is_split
         assert_eq!(stage.ended(), (End::Complete, Usage::default()), "{end}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_the_slower_side_has_no_more_time_than_the_whole_answer() {
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+    let deadline = clock::instant() + Duration::from_secs(10);
+    let long = Give(event.repeat(400).into_bytes());
+    let mut stage =
+        stage(Some(Dialect::Chat), Patience { deadline, ..patience() }, vec![long; 100]);
+    let mut pieces = Vec::new();
+    while let Ok(frame) = stage.relay.frame().await.unwrap() {
+        pieces.push(frame.into_data().unwrap());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!((10..=12).contains(&pieces.len()), "{} pieces", pieces.len());
+    assert!(pieces.last().unwrap().ends_with(b"}}\n\n"));
+    assert!(String::from_utf8_lossy(pieces.last().unwrap()).contains("stream_interrupted"));
+    // It was cut while it came on, which says nothing about the endpoint.
+    assert_eq!((stage.ended().0, stage.view().streak), (End::Interrupted, 0));
+}
