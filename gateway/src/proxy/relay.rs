@@ -13,6 +13,7 @@
 //! and one read.
 
 mod pace;
+mod proof;
 mod ready;
 mod seen;
 #[cfg(test)]
@@ -31,11 +32,12 @@ use tokio::time::Sleep;
 
 use self::pace::Pace;
 pub(super) use self::pace::Patience;
+pub(super) use self::proof::Proof;
 use self::ready::Ready;
 use self::seen::{Over, Seen};
 use super::attempt;
 use super::route::Dialect;
-use super::sse::Reader;
+use super::sse::{Marks, Reader};
 use super::usage::Usage;
 use crate::clock;
 use crate::error::ApiError;
@@ -103,10 +105,12 @@ pub struct Relay<B = Arrival> {
     is_torn: bool,
     /// `None`: plain bytes, whose end is told by their framing.
     events: Option<Events>,
-    has_finish: bool,
+    /// The choices that were seen, and those that have told why they ended.
+    marks: Marks,
     /// Of a plain answer: how much was passed on, and its last bytes, in which the usage stands.
     passed_bytes: u64,
     last: Vec<u8>,
+    proof: Proof,
     state: State,
     pace: Pace,
     /// Reads since the upstream had nothing or others had their turn.
@@ -165,9 +169,10 @@ where
             tail: BytesMut::new(),
             is_torn: false,
             events,
-            has_finish: false,
+            marks: Marks::default(),
             passed_bytes: 0,
             last: Vec::new(),
+            proof: Proof::Nothing,
             state: State::Flowing,
             timer: Box::pin(tokio::time::sleep_until(pace.next())),
             pace,
@@ -184,6 +189,12 @@ where
         relay
     }
 
+    /// The same for an answer that has to show its end.
+    pub(super) fn proven_by(mut self, proof: Proof) -> Self {
+        self.proof = proof;
+        self
+    }
+
     /// Takes in bytes from the upstream: whole events become ready, the tail waits.
     fn take(&mut self, bytes: Bytes) {
         let Some(events) = &mut self.events else { return self.take_plain(bytes) };
@@ -191,9 +202,10 @@ where
         events.reader.read(&bytes, |event, place| {
             // What stands behind the end of the stream, or behind an error, is dropped.
             if seen.over.is_none() {
-                let (meaning, told) = event.read(events.dialect);
+                let (meaning, told, marks) = event.read(events.dialect);
                 seen.end = place;
                 seen.note(meaning);
+                seen.marks.update(marks);
                 usage.update(told);
             }
         });
@@ -242,7 +254,7 @@ where
     }
 
     fn note(&mut self, seen: &Seen) {
-        self.has_finish |= seen.has_finish;
+        self.marks.update(seen.marks);
         let has_progress = seen.has_finish || seen.tokens > 0;
         if has_progress && self.pace.progress(clock::instant(), seen.tokens) {
             self.is_slow(SlowKind::TokensPerSecond);
@@ -280,11 +292,13 @@ where
 
     /// The upstream's body has ended.
     fn upstream_ended(&mut self, is_clean: bool) {
-        // Of a dialect that is not known the clean end of the body is the end; a chat that has told why
-        // it ended has said everything.
+        // Of a dialect that is not known the clean end of the body is the end; a chat whose
+        // choices have all told why they ended has said everything.
         let is_complete = match self.events.as_ref().map(|events| events.dialect) {
-            None | Some(Dialect::Opaque) => true,
-            Some(Dialect::Chat | Dialect::Completions) => self.has_finish,
+            None | Some(Dialect::Opaque) => {
+                self.proof.is_shown(&self.last, &self.tail, self.is_torn)
+            }
+            Some(Dialect::Chat | Dialect::Completions) => self.marks.are_finished(),
             Some(Dialect::Responses | Dialect::Messages) => false,
         };
         if is_clean && is_complete {
