@@ -1,4 +1,5 @@
-//! A stream that breaks says so to every client that reads, however slowly it does.
+//! What is said last is heard: why a stream broke, by a client that reads slowly, and why a request was
+//! refused, by one that is still sending it.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
@@ -16,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::Builder;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use local::{Ask, House, Plan, STREAM_QUESTION, soon};
@@ -94,4 +95,23 @@ async fn a_slow_reader_of_http2_gets_the_error_event_and_a_reset() {
     };
     assert!(read > EVENTS * 60_000, "{read} {error}");
     assert!(is_told(&end), "{}", String::from_utf8_lossy(&end));
+}
+
+#[tokio::test]
+async fn a_client_that_is_refused_while_it_sends_reads_why() {
+    let house = house().await;
+    for _ in 0..5 {
+        let mut client = TcpStream::connect(house.address()).await.unwrap();
+        let length = 8 * 1024 * 1024;
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n"
+        );
+        client.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..length / PAUSE_BYTES {
+            client.write_all(&[b'y'; PAUSE_BYTES]).await.unwrap();
+        }
+        let mut answer = String::new();
+        soon("an answer", client.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
 }

@@ -34,7 +34,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use super::Stop;
-use super::parting::{Flushes, Parting};
+use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
 use super::tls::{HTTP2, Identity};
 use crate::clock;
@@ -147,11 +147,11 @@ impl Entry {
     {
         let _ = stream.set_nodelay(true);
         let stream = Patient::new(stream, self.patiences.write, self.cuts.write.clone());
-        let flushes = stream.flushes();
+        let outlet = stream.outlet();
         let served = match &self.identity {
             None => {
                 let Some((version, stream)) = self.begins(stream).await else { return };
-                self.speak(version, (stream, flushes), answer, told).await
+                self.speak(version, (stream, outlet), answer, told).await
             }
             // The rare way lies elsewhere, so that the common one does not carry its weight.
             Some(identity) => Box::pin(self.secured(identity, stream, answer, told)).await,
@@ -175,7 +175,7 @@ impl Entry {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
-        let flushes = stream.flushes();
+        let outlet = stream.outlet();
         let shaken = async {
             // Only who has said something takes a place.
             stream.get_ref().peek(&mut [0]).await?;
@@ -197,7 +197,7 @@ impl Entry {
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let version = if is_http2 { Version::Http2 } else { Version::Http1 };
-        self.speak(version, (stream, flushes), answer, told).await
+        self.speak(version, (stream, outlet), answer, told).await
     }
 
     /// Waits for the first bytes in the clear, which tell what is spoken. `None`: nothing came, or
@@ -233,7 +233,7 @@ impl Entry {
     async fn speak<T, A, F, B>(
         &self,
         version: Version,
-        io: (T, Arc<Flushes>),
+        io: (T, Arc<Outlet>),
         answer: A,
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -252,7 +252,7 @@ impl Entry {
 
     async fn speak_http1<T, A, F, B>(
         &self,
-        (io, flushes): (T, Arc<Flushes>),
+        (io, outlet): (T, Arc<Outlet>),
         answer: A,
         mut told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -265,10 +265,13 @@ impl Entry {
     {
         let patience = self.patiences.write;
         let answer = service_fn(move |request| {
-            let (answered, flushes) = (answer(request), Arc::clone(&flushes));
+            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
             async move {
                 let Ok(response) = answered.await;
-                Ok::<_, Infallible>(response.map(|body| Parting::new(body, flushes, patience)))
+                if response.headers().contains_key(header::CONNECTION) {
+                    outlet.ends_early();
+                }
+                Ok::<_, Infallible>(response.map(|body| Parting::new(body, outlet, patience)))
             }
         });
         let mut http = http1::Builder::new();
@@ -288,7 +291,7 @@ impl Entry {
 
     async fn speak_http2<T, A, F, B>(
         &self,
-        (io, flushes): (T, Arc<Flushes>),
+        (io, outlet): (T, Arc<Outlet>),
         answer: A,
         mut told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -302,12 +305,12 @@ impl Entry {
         let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
         let patience = self.patiences.write;
         let answer = service_fn(move |request| {
-            let (answered, flushes) = (answer(request), Arc::clone(&flushes));
+            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
                 strip(response.headers_mut());
                 // What is given in pieces is out with the last of them.
-                let whole = |body| Parting::new(Told::new(body), flushes, patience);
+                let whole = |body| Parting::new(Told::new(body), outlet, patience);
                 Ok::<_, Infallible>(response.map(whole))
             }
         });

@@ -3,7 +3,7 @@
 //! hyper breaks off at once: with HTTP/1.1 it drops what it has not written yet, with HTTP/2 what the
 //! stream has queued. A client that reads slowly, whose connection always has something to write, would
 //! never get to see the event that tells why its stream ends. So the error is held back until everything
-//! that was given is known to be out: the connection has been flushed since ([`Flushes`]). With HTTP/2 a
+//! that was given is known to be out: the connection has been flushed since ([`Outlet`]). With HTTP/2 a
 //! body is asked for more only when its window has room for all that is queued, so that a flush of the
 //! connection is one of the stream.
 //!
@@ -24,18 +24,21 @@ use tokio::time::Sleep;
 /// A client gets this long to take what was given to it before its stream broke.
 const LINGER_MAX: Duration = Duration::from_secs(3);
 
-/// When everything that was written to a connection was out.
+/// What is known of a connection's way out: when everything that was written to it was out, and whether
+/// it ends before all was read.
 #[derive(Debug, Default)]
-pub(super) struct Flushes {
+pub(super) struct Outlet {
     /// Odd while something is written that is not out; the next even number once all of it is. The
     /// tasks of a connection share one thread: nothing is ordered by it but itself.
     state: AtomicU64,
     is_awaited: AtomicBool,
+    /// Its last answer came before the end of its request, which may still be on its way.
+    is_early: AtomicBool,
     /// Those who wait for the next flush; at most one a stream.
     waiting: Mutex<Vec<Waker>>,
 }
 
-impl Flushes {
+impl Outlet {
     /// Something is written, or would be.
     pub(super) fn begin(&self) {
         let state = self.state.load(Ordering::Relaxed);
@@ -55,6 +58,16 @@ impl Flushes {
             let waiting = std::mem::take(&mut *self.waiting());
             waiting.into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// The connection ends with an answer that may have come before the end of its request.
+    pub(super) fn ends_early(&self) {
+        self.is_early.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it ends so.
+    pub(super) fn is_early(&self) -> bool {
+        self.is_early.load(Ordering::Relaxed)
     }
 
     fn state(&self) -> u64 {
@@ -83,7 +96,7 @@ impl Flushes {
 /// A body whose error comes when what it gave before is out.
 pub(super) struct Parting<B: Body> {
     body: B,
-    flushes: Arc<Flushes>,
+    outlet: Arc<Outlet>,
     linger: Duration,
     /// The state of the connection when the last piece was given.
     given_at: u64,
@@ -93,9 +106,9 @@ pub(super) struct Parting<B: Body> {
 
 impl<B: Body> Parting<B> {
     /// Holds back the error of `body`, which is given to this connection, no longer than `patience`.
-    pub(super) fn new(body: B, flushes: Arc<Flushes>, patience: Duration) -> Self {
-        let (given_at, linger) = (flushes.state(), patience.min(LINGER_MAX));
-        Self { body, flushes, linger, given_at, error: None }
+    pub(super) fn new(body: B, outlet: Arc<Outlet>, patience: Duration) -> Self {
+        let (given_at, linger) = (outlet.state(), patience.min(LINGER_MAX));
+        Self { body, outlet, linger, given_at, error: None }
     }
 }
 
@@ -117,12 +130,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Parting<B> {
                     me.error = Some((error, Box::pin(tokio::time::sleep(me.linger))));
                 }
                 given => {
-                    me.given_at = me.flushes.state();
+                    me.given_at = me.outlet.state();
                     return Poll::Ready(given);
                 }
             }
         }
-        let is_out = me.flushes.poll_since(me.given_at, context).is_ready();
+        let is_out = me.outlet.poll_since(me.given_at, context).is_ready();
         if let Some((_, timer)) = &mut me.error
             && !is_out
         {

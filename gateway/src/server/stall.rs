@@ -23,11 +23,17 @@ use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::parting::Flushes;
+use super::parting::Outlet;
 use crate::clock;
 
 /// A stream's client must make room for this much in the time it is given: 16 KiB, one frame.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// A client whose request was refused half-way gets this long to read why. To close while its bytes are
+/// still coming in would be to reset the connection, and a reset takes the answer with it.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What is read of such bytes in one go, and thrown away.
+const FAREWELL_BYTES: usize = 8 * 1024;
 
 /// A clock that runs while somebody is waited for.
 struct Patience {
@@ -64,19 +70,21 @@ pub(super) struct Patient<T> {
     patience: Patience,
     /// `None` once it was cut.
     cut: Option<Counter>,
-    flushes: Arc<Flushes>,
+    outlet: Arc<Outlet>,
+    /// How long its last bytes are still taken.
+    farewell: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Patient<T> {
     /// Waits for the other side of `io` no longer than `period`, and counts when that was in vain.
     pub(super) fn new(io: T, period: Duration, cut: Counter) -> Self {
-        let flushes = Arc::default();
-        Self { io, patience: Patience::new(period), cut: Some(cut), flushes }
+        let outlet = Arc::default();
+        Self { io, patience: Patience::new(period), cut: Some(cut), outlet, farewell: None }
     }
 
     /// When what was written to it was out.
-    pub(super) fn flushes(&self) -> Arc<Flushes> {
-        Arc::clone(&self.flushes)
+    pub(super) fn outlet(&self) -> Arc<Outlet> {
+        Arc::clone(&self.outlet)
     }
 
     /// What it is wrapped around.
@@ -109,13 +117,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.flushes.begin();
+        self.outlet.begin();
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
         self.judge(context, written)
     }
@@ -125,7 +133,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.flushes.begin();
+        self.outlet.begin();
         let written = Pin::new(&mut self.io).poll_write_vectored(context, bytes);
         self.judge(context, written)
     }
@@ -137,13 +145,36 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.flushes.end();
+            self.outlet.end();
         }
         flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
+        if self.outlet.is_early() {
+            ready!(self.poll_farewell(context));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + Unpin> Patient<T> {
+    /// Takes what the client still sends until it ends, or for [`FAREWELL`].
+    fn poll_farewell(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let timer = self.farewell.get_or_insert_with(|| Box::pin(tokio::time::sleep(FAREWELL)));
+        loop {
+            let mut bytes = [0; FAREWELL_BYTES];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            // The clock comes first: a client that never pauses is not waited for longer.
+            if timer.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            match ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) | Err(_) => return Poll::Ready(()),
+            }
+        }
     }
 }
 
