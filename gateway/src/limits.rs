@@ -6,8 +6,9 @@
 //! back a second late at most under heavy traffic (see `window`), and 3 KiB for each limit in use.
 //!
 //! The tokens of a request are estimated when it is admitted and corrected when it is known what it
-//! took; the correction counts from the moment of the admission. It alone can bring a minute above its
-//! figure, by what the estimate has missed.
+//! took; the correction counts from the moment of the admission, or, if that was more than a minute ago,
+//! from now on as far as it is more than the estimate. It alone can bring a minute above its figure, by
+//! what the estimate has missed.
 //!
 //! In a fleet each node holds a part of every figure (see [`Share`]), and that part is what it enforces,
 //! refuses by and tells. When the part shrinks, what was admitted stays so and counts against it.
@@ -228,10 +229,20 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Says how many tokens the request took, in place of the estimate; the last word counts.
+    /// Says how many tokens the request took, in place of the estimate; the last word counts. A minute
+    /// after the admission the estimate counts no longer, and only what it has missed is added.
     pub fn correct(&mut self, tokens: u64) {
         let load = self.allowance.load(tokens);
         self.replace(load);
+    }
+
+    /// Says that the request took so many tokens, or more than anybody has counted: a larger estimate
+    /// stands.
+    pub fn at_least(&mut self, tokens: u64) {
+        let load = self.allowance.load(tokens);
+        if load.tokens > self.load.tokens {
+            self.replace(load);
+        }
     }
 
     /// Gives everything back: nothing was sent.

@@ -7,6 +7,7 @@
 //! gives up at the deadline.
 
 mod connection;
+mod parting;
 mod stall;
 mod tls;
 

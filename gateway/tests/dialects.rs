@@ -341,3 +341,34 @@ async fn speech_and_pictures_are_passed_on_as_they_come_and_nothing_is_no_answer
     let house = house_of(&[("a", &raw)]).await;
     assert_eq!(ask.send(house.address()).await.status, 502);
 }
+
+#[tokio::test]
+async fn an_answer_that_its_connection_alone_ends_is_whole_only_if_it_shows_its_end() {
+    let long = format!("{{\"data\":[{}", "0.123456789,".repeat(100_000));
+    for (end, is_whole) in [("1]}", true), ("0.12", false)] {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+        let said = format!("{head}{long}{end}").into_bytes();
+        let raw = Raw::always(vec![Act::Say(said), Act::Close]).await;
+        let house = house_of(&[("a", &raw)]).await;
+        let body = "{\"model\":\"demo\",\"input\":\"x\"}";
+        let reply = house.send(Ask::post("/v1/embeddings", body)).await;
+        assert_eq!((reply.status, reply.is_clean), (200, is_whole), "{end}");
+        assert_eq!(reply.text().len(), long.len() + end.len());
+        assert_eq!(house.view("a").streak, u32::from(!is_whole), "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_and_bytes_that_are_no_json_are_good_answers_where_no_form_is_known() {
+    let list = json(200, "[{\"index\":0,\"score\":0.5}]");
+    let bytes = answer(200, "content-type: application/octet-stream\r\n", "\u{1}\u{2}");
+    let page = answer(200, "content-type: text/html\r\n", "<html>");
+    for (said, status) in [(list, 200), (bytes, 200), (page, 502)] {
+        let raw = Raw::always(vec![Act::Say(said)]).await;
+        let house = house_of(&[("a", &raw)]).await;
+        for path in ["/v1/embeddings", "/v1/rerank"] {
+            let ask = Ask::post(path, "{\"model\":\"demo\",\"input\":\"x\",\"query\":\"x\"}");
+            assert_eq!(house.send(ask).await.status, status, "{path}");
+        }
+    }
+}

@@ -241,6 +241,9 @@ async fn what_is_the_clients_own_goes_back_unchanged_and_nowhere_else() {
         let house = chain(&[("a", own.address)], &well).start().await;
         let reply = house.ask().await;
         assert_eq!((reply.status, reply.text()), (status, body));
+        // These two the official clients would ask again by themselves.
+        let is_retried = [408, 409].contains(&status);
+        assert_eq!(reply.header("x-should-retry"), if is_retried { "false" } else { "" });
         assert_eq!((own.count(), well.count()), (1, 0));
     }
 }

@@ -82,6 +82,8 @@ async fn u08_a_stream_that_was_begun_tells_in_band_what_went_wrong() {
         let error = told(reply.text());
         assert_eq!(error["error"]["code"], code, "{what}");
         assert_eq!(error["error"].as_object().unwrap().len(), 4, "{what}");
+        // A refusal's own words are the client's to read.
+        assert_eq!(error["error"]["message"] == "no", what == "a refusal", "{error}");
         assert_eq!(
             (house.view("a").streak, house.endpoint("a").in_flight()),
             (faults, 0),

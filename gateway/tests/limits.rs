@@ -208,6 +208,39 @@ async fn tokens_are_corrected_by_what_the_answer_says_it_took() {
 }
 
 #[tokio::test]
+async fn of_a_stream_that_broke_off_the_estimate_stands() {
+    let started = "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3,\
+                   \"output_tokens\":1}}}\n\n";
+    let delta = "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"one\"}}\n\n";
+    let acts = [open_stream(&[started, delta]), vec![Act::Wait, Act::Close]].concat();
+    let raw = Raw::always(acts).await;
+    let house = limited(&raw, "{ tpm: 5000 }").await;
+    let body = "{\"model\":\"demo\",\"stream\":true,\"max_tokens\":500,\"messages\":[]}";
+    let ask = Ask::post("/v1/messages", body);
+    let mut left = Vec::new();
+    let mut cut = ask.open(house.address()).await;
+    cut.reads("one").await;
+    raw.go();
+    let cut = cut.rest().await;
+    assert!(!cut.is_clean && cut.text().contains("stream_interrupted"), "{}", cut.text());
+    left.push(number(&cut, "x-ratelimit-remaining-tokens"));
+    let mut leaving = ask.wire(house.address()).await;
+    let head = read_until(&mut leaving, "one").await;
+    drop(leaving);
+    let told = head.lines().find_map(|line| line.strip_prefix("x-ratelimit-remaining-tokens: "));
+    left.push(told.unwrap().parse().unwrap());
+    until("the client has left", || house.endpoint("a").in_flight() == 0).await;
+    // One for the script that nobody listens to any more.
+    for _ in 0..2 {
+        raw.go();
+    }
+    let last = ask.open(house.address()).await.rest().await;
+    left.push(number(&last, "x-ratelimit-remaining-tokens"));
+    let took = 5_000 - left[0];
+    assert!(took > 500 && left == [5_000 - took, 5_000 - 2 * took, 5_000 - 3 * took], "{left:?}");
+}
+
+#[tokio::test]
 async fn a_stream_whose_head_went_first_has_its_place_and_says_what_is_left() {
     let mut acts = vec![Act::Wait];
     acts.extend(took(3, 4).1);

@@ -115,6 +115,12 @@ impl Place {
         self.charges.iter_mut().flatten().for_each(|charge| charge.correct(tokens));
     }
 
+    /// Says that the request took so many tokens, or more than anybody has counted: a larger estimate
+    /// stands.
+    pub fn at_least(&mut self, tokens: u64) {
+        self.charges.iter_mut().flatten().for_each(|charge| charge.at_least(tokens));
+    }
+
     /// Gives everything back: nothing was sent.
     pub fn cancel(&mut self) {
         self.charges.iter_mut().filter_map(Option::take).for_each(Charge::cancel);

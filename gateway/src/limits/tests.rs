@@ -116,13 +116,41 @@ fn a_correction_counts_from_the_admission() {
     assert_eq!(tokens.left(at(55)).tokens.unwrap().remaining, 0);
     assert_eq!(took(&tokens, at(55), 1), full(What::Tokens, 100, at(5)));
     assert_eq!(tokens.left(at(60)).tokens.unwrap().remaining, 80);
-    // The minute of the first is over: its last word changes nothing.
+    // The minute of the first is over: that it took less changes nothing.
     early.correct(3);
     early.cancel();
     late.correct(u64::MAX);
     assert_eq!(took(&tokens, at(60), 1), full(What::Tokens, 100, at(50)));
     assert!(took(&tokens, at(110), 100).is_ok());
     drop(late);
+}
+
+#[test]
+fn what_runs_for_longer_than_a_minute_is_charged_nonetheless() {
+    let tokens = allowance(9, 100, 0);
+    let mut long = tokens.take(at(0), 10).unwrap();
+    took(&tokens, at(70), 5).unwrap();
+    long.correct(60);
+    let left = |seconds| tokens.left(at(seconds));
+    assert_eq!(left(70).tokens.unwrap().remaining, 45);
+    assert_eq!(left(70).requests.unwrap().remaining, 8);
+    assert_eq!(left(130).tokens.unwrap().remaining, 100);
+    // Where nothing else counts either.
+    let mut longer = tokens.take(at(200), 10).unwrap();
+    assert_eq!(left(300).tokens.unwrap().remaining, 100);
+    longer.correct(40);
+    assert_eq!(left(359).tokens.unwrap().remaining, 70);
+    assert_eq!(left(360).tokens.unwrap().remaining, 100);
+}
+
+#[test]
+fn of_what_broke_off_the_larger_figure_counts() {
+    let tokens = allowance(0, 100, 0);
+    let mut charge = tokens.take(at(0), 40).unwrap();
+    charge.at_least(2);
+    assert_eq!(tokens.left(at(0)).tokens.unwrap().remaining, 60);
+    charge.at_least(70);
+    assert_eq!(tokens.left(at(0)).tokens.unwrap().remaining, 30);
 }
 
 #[test]
@@ -353,9 +381,15 @@ impl Schedule {
         let most = self.limits.tpm.unwrap_or(1_000);
         let tokens = self.chance.u64(..most * 2);
         let counted = self.counted(tokens);
-        if let Some((index, charge)) = self.chance.choice(&mut self.running) {
-            charge.correct(tokens);
+        let _ = self.allowance.left(self.now);
+        let Some((index, charge)) = self.chance.choice(&mut self.running) else { return };
+        let does_count = self.allowance.lock().window.counts(charge.at);
+        let missed = counted.saturating_sub(charge.load.tokens);
+        charge.correct(tokens);
+        if does_count {
             self.log[*index].tokens = counted;
+        } else {
+            self.log.push(Moment { at: self.now, requests: 0, tokens: missed, allowed: None });
         }
     }
 

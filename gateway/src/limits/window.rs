@@ -97,10 +97,16 @@ impl Window {
         debug_assert!(self.runs.len() <= RUNS_MAX, "{} runs", self.runs.len());
     }
 
-    /// Replaces a load that was added at `at`, if it still counts.
+    /// Replaces a load that was added at `at`. Of one that counts no longer the tokens that were missed
+    /// count from the latest moment that was told: else whoever asks for answers that take longer than a
+    /// minute would take as much as they like.
     pub(super) fn replace(&mut self, at: Duration, old: Load, new: Load) {
         let behind = self.runs.partition_point(|run| run.first <= at);
         let Some(run) = behind.checked_sub(1).and_then(|index| self.runs.get_mut(index)) else {
+            let tokens = new.tokens.saturating_sub(old.tokens);
+            if tokens > 0 {
+                self.add(self.latest, Load { requests: 0, tokens });
+            }
             return;
         };
         for sum in [&mut run.load, &mut self.sum] {
@@ -134,6 +140,11 @@ impl Window {
 
 #[cfg(test)]
 impl Window {
+    /// Whether what was added at this moment counts.
+    pub(super) fn counts(&self, at: Duration) -> bool {
+        self.runs.front().is_some_and(|oldest| oldest.first <= at)
+    }
+
     /// How many runs there are.
     pub(super) fn runs(&self) -> usize {
         self.runs.len()

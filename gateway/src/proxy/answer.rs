@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::attempt::Rest;
 use super::dispatch::Served;
 use super::log::Line;
-use super::relay::{End, Events, OnEnd, Patience, Relay};
+use super::relay::{End, Events, OnEnd, Patience, Proof, Relay};
 use super::{Body, Gate, limit};
 use crate::clock;
 use crate::error::ApiError;
@@ -84,19 +84,22 @@ impl Gate {
             pool.meters.count_tokens(usage.input, usage.output, streamed_for);
             meters.streams.ended(end, is_stream);
             // A stream holds its place to its last byte, or until the client leaves.
-            limit::ended(&mut place, usage);
+            limit::ended(&mut place, end, usage);
             line.usage = usage;
             line.end(status, end);
         });
-        let (rest, events, guard) = match answer.rest {
+        let (rest, events, guard, proof) = match answer.rest {
             Rest::Nothing(usage) => {
                 on_end(End::Complete, usage);
                 return Body::Full(answer.held.into_iter().next());
             }
-            Rest::Events(rest, guard) => (rest, Some(events), guard),
-            Rest::Bytes(rest, guard) => (rest, None, guard),
+            Rest::Events(rest, guard) => (rest, Some(events), guard, Proof::Event),
+            Rest::Json(rest, guard) => (rest, None, guard, Proof::Json),
+            Rest::Bytes(rest, guard) => (rest, None, guard, Proof::Nothing),
         };
-        Body::Relay(Box::new(Relay::new(answer.held, rest, events, guard, patience, on_end)))
+        let proof = if answer.is_framed { Proof::Nothing } else { proof };
+        let relay = Relay::new(answer.held, rest, events, guard, patience, on_end);
+        Body::Relay(Box::new(relay.proven_by(proof)))
     }
 
     /// Turns a refusal or a failure into the answer.

@@ -16,11 +16,13 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
-use hyper::{Response, StatusCode};
+use hyper::{Response, StatusCode, Version};
 use tokio::time::Instant;
 
 pub(super) use self::failure::{Failure, FailureKind, embedded};
-use self::failure::{broken, faulty, limited, malformed, timed_out, told, unauthorised};
+use self::failure::{
+    broken, faulty, is_retried, limited, malformed, timed_out, told, unauthorised,
+};
 use super::admission::Call;
 use super::route::{Dialect, Route};
 use super::sse::{self, Meaning, Plain, Reader};
@@ -52,6 +54,8 @@ pub(super) struct Answer {
     pub(super) held: Vec<Bytes>,
     /// What is still to come.
     pub(super) rest: Rest,
+    /// Whether it tells itself where it ends; else only the end of its connection does.
+    pub(super) is_framed: bool,
     /// When the attempt becomes slow, unless it has said so already.
     pub(super) slow_at: Option<Instant>,
 }
@@ -62,7 +66,9 @@ pub(super) enum Rest {
     Nothing(Usage),
     /// The remainder of a stream of events.
     Events(Arrival, Admission),
-    /// The remainder of a long plain answer.
+    /// The remainder of a long plain answer in JSON.
+    Json(Arrival, Admission),
+    /// The remainder of an answer that is passed on unseen.
     Bytes(Arrival, Admission),
 }
 
@@ -145,17 +151,15 @@ pub(super) async fn run(
     }
 }
 
-/// Whether an answer is none that can be looked at: speech, a picture, a text. A page for people is
+/// Whether an answer is none that can be looked at: speech, a picture, a text, vectors. A page for people is
 /// never an answer.
 fn is_bytes(route: Route, headers: &HeaderMap) -> bool {
     let may_be = match route {
-        Route::Audio | Route::Images | Route::Other => true,
+        Route::Audio | Route::Images | Route::Other | Route::Embeddings | Route::Rerank => true,
         Route::Chat
         | Route::Completions
-        | Route::Embeddings
         | Route::Responses
         | Route::Messages
-        | Route::Rerank
         | Route::Models
         | Route::Model => false,
     };
@@ -278,7 +282,7 @@ async fn plain(
             }
         }
     }
-    Ok(answer(&head, held, Rest::Bytes(rest, admission), limits.slow_total))
+    Ok(answer(&head, held, Rest::Json(rest, admission), limits.slow_total))
 }
 
 /// A plain answer that has come whole.
@@ -331,7 +335,10 @@ async fn bytes(
 
 fn answer(head: &Parts, held: Vec<Bytes>, rest: Rest, slow_at: Option<Instant>) -> Answer {
     let headers = upstream::headers_back(&head.headers);
-    Answer { status: head.status, headers, held, rest, slow_at }
+    let framing = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+    let is_framed = head.version > Version::HTTP_11
+        || framing.iter().any(|name| head.headers.contains_key(name));
+    Answer { status: head.status, headers, held, rest, is_framed, slow_at }
 }
 
 fn joined(parts: &[Bytes]) -> Bytes {
@@ -393,7 +400,12 @@ async fn passed_on(
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
             let rest = Rest::Nothing(Usage::default());
-            Ok(answer(&head, vec![body.to_bytes()], rest, None))
+            let mut answer = answer(&head, vec![body.to_bytes()], rest, None);
+            if is_retried(head.status) {
+                let no = HeaderValue::from_static("false");
+                answer.headers.insert("x-should-retry", no);
+            }
+            Ok(answer)
         }
         Ok(Err(_)) => Err(malformed(admission, Cause::Cut)),
         Err(_) => Err(timed_out(admission, limits.is_cut())),

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use hyper::Response;
 use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{self, HeaderMap, HeaderValue};
+use serde::Deserialize;
 use tokio::time::{Instant, Sleep};
 
 use super::admission::Call;
@@ -35,6 +36,9 @@ use crate::upstream::Upstream;
 
 /// The pause between two comments, should the configuration have none: then none is begun so.
 const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(15);
+
+/// Longest refusal whose words are told in band.
+const REFUSAL_BYTES_MAX: usize = 2 * 1024;
 
 /// A request that was admitted, with all that its attempts need.
 pub(super) struct Course {
@@ -96,16 +100,12 @@ pub struct Early {
 
 enum Stage {
     /// Endpoints are tried.
-    Waiting {
-        course: Pin<Box<dyn Future<Output = Found> + Send>>,
-        timer: Pin<Box<Sleep>>,
-    },
+    Waiting { course: Pin<Box<dyn Future<Output = Found> + Send>>, timer: Pin<Box<Sleep>> },
     /// One answers.
     Relaying(Box<Relay>),
     /// None did: the event that says so.
     Failed(Bytes),
-    /// The event was handed over; after one turn to be written the connection is broken off.
-    Breaking,
+    /// The event was handed over; the connection is broken off when it is written.
     Broken,
 }
 
@@ -160,7 +160,12 @@ impl Gate {
                 };
             }
             // A refusal, or an answer in one piece, which nobody reads in a stream.
-            Ok(served) => ApiError::upstream_error(served.answer.status),
+            Ok(served) => {
+                let (status, held) = (served.answer.status, served.answer.held.first());
+                let error = ApiError::upstream_error(status);
+                let said = held.filter(|_| status.is_client_error()).and_then(|body| said(body));
+                ApiError { message: said.unwrap_or(error.message), ..error }
+            }
             Err(error) => error,
         };
         self.meters.answered(&pool.meters, 200);
@@ -170,6 +175,21 @@ impl Gate {
         line.end(200, End::Interrupted);
         Stage::Failed(event)
     }
+}
+
+/// What a refusal says, if it says it as errors are told and at no great length.
+fn said(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Error {
+        message: String,
+    }
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: Error,
+    }
+    let short = body.len() <= REFUSAL_BYTES_MAX;
+    let refusal: Refusal = short.then(|| serde_json::from_slice(body).ok())??;
+    Some(refusal.error.message)
 }
 
 impl HttpBody for Early {
@@ -187,13 +207,8 @@ impl HttpBody for Early {
                 Stage::Broken => return Poll::Ready(Some(Err(Interrupted))),
                 Stage::Failed(event) => {
                     let event = std::mem::take(event);
-                    *stage = Stage::Breaking;
-                    return Poll::Ready(Some(Ok(Frame::data(event))));
-                }
-                Stage::Breaking => {
                     *stage = Stage::Broken;
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
+                    return Poll::Ready(Some(Ok(Frame::data(event))));
                 }
                 Stage::Waiting { course, timer } => match course.as_mut().poll(context) {
                     Poll::Ready(found) => gate.go_on(found),
@@ -212,7 +227,7 @@ impl HttpBody for Early {
     fn is_end_stream(&self) -> bool {
         match &self.stage {
             Stage::Relaying(relay) => relay.is_end_stream(),
-            Stage::Waiting { .. } | Stage::Failed(_) | Stage::Breaking | Stage::Broken => false,
+            Stage::Waiting { .. } | Stage::Failed(_) | Stage::Broken => false,
         }
     }
 }

@@ -9,6 +9,7 @@ use hyper::Response;
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::admission::Call;
+use super::relay::End;
 use super::usage::Usage;
 use super::{Body, Gate};
 use crate::clock;
@@ -68,11 +69,16 @@ pub(super) fn error(refused: &Refused) -> ApiError {
     }
 }
 
-/// Ends the place of a request that was answered. Of an answer that does not say what it took, or
-/// that broke off before, the estimate stands.
-pub(super) fn ended(place: &mut Place, usage: Usage) {
-    if let Some(tokens) = usage.total() {
-        place.correct(tokens);
+/// Ends the place of a request that was answered. Of an answer that does not say what it took the
+/// estimate stands; and of one that broke off, or whose client left, what was reported is only a
+/// beginning (`message_start` tells of one token), so that it can do no more than raise the estimate.
+pub(super) fn ended(place: &mut Place, end: End, usage: Usage) {
+    match (end, usage.total()) {
+        (_, None) => {}
+        (End::Complete, Some(tokens)) => place.correct(tokens),
+        (End::Interrupted | End::ClientLeft | End::Panicked, Some(tokens)) => {
+            place.at_least(tokens);
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! and one read.
 
 mod pace;
+mod proof;
 mod ready;
 mod seen;
 #[cfg(test)]
@@ -31,11 +32,12 @@ use tokio::time::Sleep;
 
 use self::pace::Pace;
 pub(super) use self::pace::Patience;
+pub(super) use self::proof::Proof;
 use self::ready::Ready;
 use self::seen::{Over, Seen};
 use super::attempt;
 use super::route::Dialect;
-use super::sse::Reader;
+use super::sse::{Marks, Reader};
 use super::usage::Usage;
 use crate::clock;
 use crate::error::ApiError;
@@ -103,10 +105,12 @@ pub struct Relay<B = Arrival> {
     is_torn: bool,
     /// `None`: plain bytes, whose end is told by their framing.
     events: Option<Events>,
-    has_finish: bool,
+    /// The choices that were seen, and those that have told why they ended.
+    marks: Marks,
     /// Of a plain answer: how much was passed on, and its last bytes, in which the usage stands.
     passed_bytes: u64,
     last: Vec<u8>,
+    proof: Proof,
     state: State,
     pace: Pace,
     /// Reads since the upstream had nothing or others had their turn.
@@ -138,8 +142,6 @@ enum State {
     Ending,
     /// The last event is ready; after it the connection is broken off.
     Breaking,
-    /// The last event was handed over and had a turn to be written.
-    Broken,
 }
 
 /// The error that ends a body uncleanly.
@@ -167,9 +169,10 @@ where
             tail: BytesMut::new(),
             is_torn: false,
             events,
-            has_finish: false,
+            marks: Marks::default(),
             passed_bytes: 0,
             last: Vec::new(),
+            proof: Proof::Nothing,
             state: State::Flowing,
             timer: Box::pin(tokio::time::sleep_until(pace.next())),
             pace,
@@ -186,6 +189,12 @@ where
         relay
     }
 
+    /// The same for an answer that has to show its end.
+    pub(super) fn proven_by(mut self, proof: Proof) -> Self {
+        self.proof = proof;
+        self
+    }
+
     /// Takes in bytes from the upstream: whole events become ready, the tail waits.
     fn take(&mut self, bytes: Bytes) {
         let Some(events) = &mut self.events else { return self.take_plain(bytes) };
@@ -193,9 +202,10 @@ where
         events.reader.read(&bytes, |event, place| {
             // What stands behind the end of the stream, or behind an error, is dropped.
             if seen.over.is_none() {
-                let (meaning, told) = event.read(events.dialect);
+                let (meaning, told, marks) = event.read(events.dialect);
                 seen.end = place;
                 seen.note(meaning);
+                seen.marks.update(marks);
                 usage.update(told);
             }
         });
@@ -244,7 +254,7 @@ where
     }
 
     fn note(&mut self, seen: &Seen) {
-        self.has_finish |= seen.has_finish;
+        self.marks.update(seen.marks);
         let has_progress = seen.has_finish || seen.tokens > 0;
         if has_progress && self.pace.progress(clock::instant(), seen.tokens) {
             self.is_slow(SlowKind::TokensPerSecond);
@@ -254,6 +264,7 @@ where
             Some(Over::Done) => self.finish(),
             // An error event of the upstream's own is passed on; nothing good follows it.
             Some(Over::Error(status)) => {
+                self.tell_usage(End::Interrupted);
                 if let Some(admission) = self.admission.take() {
                     let _ = attempt::embedded(admission, status);
                 }
@@ -281,11 +292,13 @@ where
 
     /// The upstream's body has ended.
     fn upstream_ended(&mut self, is_clean: bool) {
-        // Of a dialect that is not known the clean end of the body is the end; a chat that has told why
-        // it ended has said everything.
+        // Of a dialect that is not known the clean end of the body is the end; a chat whose
+        // choices have all told why they ended has said everything.
         let is_complete = match self.events.as_ref().map(|events| events.dialect) {
-            None | Some(Dialect::Opaque) => true,
-            Some(Dialect::Chat | Dialect::Completions) => self.has_finish,
+            None | Some(Dialect::Opaque) => {
+                self.proof.is_shown(&self.last, &self.tail, self.is_torn)
+            }
+            Some(Dialect::Chat | Dialect::Completions) => self.marks.are_finished(),
             Some(Dialect::Responses | Dialect::Messages) => false,
         };
         if is_clean && is_complete {
@@ -334,7 +347,7 @@ where
             Outcome::Success => End::Complete,
             Outcome::Fault { .. } | Outcome::Slow(_) | Outcome::Neutral => End::Interrupted,
         };
-        self.tell_usage();
+        self.tell_usage(end);
         if let Some(admission) = self.admission.take() {
             admission.settle(clock::now(), outcome);
         }
@@ -381,7 +394,8 @@ where
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        self.pace.ask(clock::instant());
+        let now = clock::instant();
+        self.pace.ask(now);
         let mut is_dry = false;
         loop {
             while self.state == State::Flowing
@@ -392,19 +406,19 @@ where
                 is_dry = self.poll_upstream(context).is_pending();
                 self.reads = if is_dry { 0 } else { self.reads + 1 };
             }
+            // As long as there is always something for a client that is the slower side, the timer is
+            // never asked; the time for the whole answer is over all the same.
+            if self.state == State::Flowing && !self.ready.is_empty() && self.pace.is_over(now) {
+                self.give_up();
+            }
             if let Some(bytes) = self.ready.take() {
                 self.pace.give(clock::instant());
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             match self.state {
                 State::Ending => return Poll::Ready(None),
-                State::Broken => return Poll::Ready(Some(Err(Interrupted))),
-                State::Breaking => {
-                    // One turn for the connection to write what it has before it is broken off.
-                    self.state = State::Broken;
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+                // The connection sees to it that what was given is written before (`server/parting`).
+                State::Breaking => return Poll::Ready(Some(Err(Interrupted))),
                 State::Flowing if is_dry => {
                     ready!(self.timer.as_mut().poll(context));
                     self.timer_fired();
@@ -420,10 +434,15 @@ where
 }
 
 impl<B> Relay<B> {
-    /// Corrects the estimate of what the request takes, as far as it was reported.
-    fn tell_usage(&mut self) {
-        if let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) {
-            admission.used(tokens);
+    /// Corrects the estimate of what the request takes, as far as it was reported. Of an answer that is
+    /// not complete the report is not either.
+    fn tell_usage(&mut self, end: End) {
+        let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) else {
+            return;
+        };
+        match end {
+            End::Complete => admission.used(tokens),
+            End::Interrupted | End::ClientLeft | End::Panicked => admission.used_at_least(tokens),
         }
     }
 
@@ -449,6 +468,7 @@ where
         // is ready is whole events at any moment; the rest of the state is not looked at again.
         let polled = catch_unwind(AssertUnwindSafe(|| self.poll_ready(context)));
         polled.unwrap_or_else(|_| {
+            self.tell_usage(End::Panicked);
             drop(self.admission.take());
             self.report(End::Panicked);
             self.break_off();
@@ -469,7 +489,7 @@ where
 impl<B> Drop for Relay<B> {
     fn drop(&mut self) {
         // Not settled: the client left. Dropping the guard is neutral.
-        self.tell_usage();
+        self.tell_usage(End::ClientLeft);
         self.report(End::ClientLeft);
     }
 }

@@ -8,6 +8,7 @@
 
 mod failure;
 mod lenient;
+mod marks;
 mod meaning;
 mod plain;
 mod reader;
@@ -15,6 +16,7 @@ mod reader;
 mod tests;
 
 pub(in crate::proxy) use self::lenient::Count;
+pub(crate) use self::marks::Marks;
 pub(crate) use self::meaning::Meaning;
 pub(crate) use self::plain::{Plain, plain};
 pub(crate) use self::reader::Reader;

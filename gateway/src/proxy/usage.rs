@@ -30,6 +30,9 @@ struct Figures {
     completion_tokens: Count,
     output_tokens: Count,
     total_tokens: Count,
+    /// Anthropic does not count these two among those of the prompt.
+    cache_creation_input_tokens: Count,
+    cache_read_input_tokens: Count,
 }
 
 impl Usage {
@@ -62,7 +65,10 @@ impl Usage {
         }
         let figures: Figures = serde_json::from_str(text).unwrap_or_default();
         let sane = |count: Count| count.0.filter(|count| *count <= TOKENS_MAX);
-        let input = sane(figures.prompt_tokens).or(sane(figures.input_tokens));
+        let cached = [figures.cache_creation_input_tokens, figures.cache_read_input_tokens];
+        let cached: u64 = cached.into_iter().filter_map(sane).sum();
+        let all = |count: u64| Some(count + cached).filter(|count| *count <= TOKENS_MAX);
+        let input = sane(figures.prompt_tokens).or(sane(figures.input_tokens).and_then(all));
         let output = sane(figures.completion_tokens).or(sane(figures.output_tokens));
         // Who ranks or embeds may tell the sum alone, and writes nothing.
         let sum = sane(figures.total_tokens).filter(|_| output.is_none());

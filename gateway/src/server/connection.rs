@@ -34,6 +34,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use super::Stop;
+use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
 use super::tls::{HTTP2, Identity};
 use crate::clock;
@@ -146,10 +147,11 @@ impl Entry {
     {
         let _ = stream.set_nodelay(true);
         let stream = Patient::new(stream, self.patiences.write, self.cuts.write.clone());
+        let outlet = stream.outlet();
         let served = match &self.identity {
             None => {
                 let Some((version, stream)) = self.begins(stream).await else { return };
-                self.speak(version, stream, answer, told).await
+                self.speak(version, (stream, outlet), answer, told).await
             }
             // The rare way lies elsewhere, so that the common one does not carry its weight.
             Some(identity) => Box::pin(self.secured(identity, stream, answer, told)).await,
@@ -173,6 +175,7 @@ impl Entry {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
+        let outlet = stream.outlet();
         let shaken = async {
             // Only who has said something takes a place.
             stream.get_ref().peek(&mut [0]).await?;
@@ -194,7 +197,7 @@ impl Entry {
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let version = if is_http2 { Version::Http2 } else { Version::Http1 };
-        self.speak(version, stream, answer, told).await
+        self.speak(version, (stream, outlet), answer, told).await
     }
 
     /// Waits for the first bytes in the clear, which tell what is spoken. `None`: nothing came, or
@@ -230,7 +233,7 @@ impl Entry {
     async fn speak<T, A, F, B>(
         &self,
         version: Version,
-        io: T,
+        io: (T, Arc<Outlet>),
         answer: A,
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -249,7 +252,7 @@ impl Entry {
 
     async fn speak_http1<T, A, F, B>(
         &self,
-        io: T,
+        (io, outlet): (T, Arc<Outlet>),
         answer: A,
         mut told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -257,15 +260,26 @@ impl Entry {
         T: AsyncRead + AsyncWrite + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Result<Response<B>, Infallible>>,
-        B: Body<Data = Bytes> + 'static,
+        B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
+        let patience = self.patiences.write;
+        let answer = service_fn(move |request| {
+            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
+            async move {
+                let Ok(response) = answered.await;
+                if response.headers().contains_key(header::CONNECTION) {
+                    outlet.ends_early();
+                }
+                Ok::<_, Infallible>(response.map(|body| Parting::new(body, outlet, patience)))
+            }
+        });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.patiences.head.max(self.patiences.keep_alive))
             .max_buf_size(HEAD_BYTES_MAX)
             .max_headers(FIELDS_MAX);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(io), service_fn(answer)));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
         tokio::select! {
             served = connection.as_mut() => served,
             _ = told.changed() => {
@@ -277,7 +291,7 @@ impl Entry {
 
     async fn speak_http2<T, A, F, B>(
         &self,
-        io: T,
+        (io, outlet): (T, Arc<Outlet>),
         answer: A,
         mut told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -289,12 +303,15 @@ impl Entry {
         B::Error: std::error::Error + Send + Sync,
     {
         let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
+        let patience = self.patiences.write;
         let answer = service_fn(move |request| {
-            let answered = answer(request);
+            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
                 strip(response.headers_mut());
-                Ok::<_, Infallible>(response.map(Told::new))
+                // What is given in pieces is out with the last of them.
+                let whole = |body| Parting::new(Told::new(body), outlet, patience);
+                Ok::<_, Infallible>(response.map(whole))
             }
         });
         let mut connection =

@@ -23,18 +23,17 @@ use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::parting::Outlet;
 use crate::clock;
-
-/// A client that is told to go while it still sends (a body that is too long, say) gets this long to read
-/// why: to close on unread bytes would take the answer from it (RFC 9112, 9.6).
-const FAREWELL_MAX: Duration = Duration::from_secs(2);
-/// What is read from it meanwhile, and thrown away.
-const FAREWELL_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// In pieces of this size.
-const FAREWELL_PIECE_BYTES: usize = 16 * 1024;
 
 /// A stream's client must make room for this much in the time it is given: 16 KiB, one frame.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// A client whose request was refused half-way gets this long to read why. To close while its bytes are
+/// still coming in would be to reset the connection, and a reset takes the answer with it.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What is read of such bytes in one go, and thrown away.
+const FAREWELL_BYTES: usize = 8 * 1024;
 
 /// A clock that runs while somebody is waited for.
 struct Patience {
@@ -71,19 +70,21 @@ pub(super) struct Patient<T> {
     patience: Patience,
     /// `None` once it was cut.
     cut: Option<Counter>,
-    farewell: Option<Farewell>,
-}
-
-/// What is still taken from a client after the last word to it.
-struct Farewell {
-    timer: Pin<Box<Sleep>>,
-    bytes: usize,
+    outlet: Arc<Outlet>,
+    /// How long its last bytes are still taken.
+    farewell: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Patient<T> {
     /// Waits for the other side of `io` no longer than `period`, and counts when that was in vain.
     pub(super) fn new(io: T, period: Duration, cut: Counter) -> Self {
-        Self { io, patience: Patience::new(period), cut: Some(cut), farewell: None }
+        let outlet = Arc::default();
+        Self { io, patience: Patience::new(period), cut: Some(cut), outlet, farewell: None }
+    }
+
+    /// When what was written to it was out.
+    pub(super) fn outlet(&self) -> Arc<Outlet> {
+        Arc::clone(&self.outlet)
     }
 
     /// What it is wrapped around.
@@ -122,6 +123,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.outlet.begin();
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
         self.judge(context, written)
     }
@@ -131,6 +133,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.outlet.begin();
         let written = Pin::new(&mut self.io).poll_write_vectored(context, bytes);
         self.judge(context, written)
     }
@@ -140,29 +143,38 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.outlet.end();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { io, farewell, .. } = &mut *self;
-        if farewell.is_none() {
-            ready!(Pin::new(&mut *io).poll_shutdown(context))?;
-        }
-        let farewell = farewell.get_or_insert_with(|| Farewell {
-            timer: Box::pin(tokio::time::sleep(FAREWELL_MAX)),
-            bytes: 0,
-        });
-        let mut piece = [std::mem::MaybeUninit::uninit(); FAREWELL_PIECE_BYTES];
-        while farewell.bytes < FAREWELL_BYTES_MAX {
-            let mut piece = ReadBuf::uninit(&mut piece);
-            match Pin::new(&mut *io).poll_read(context, &mut piece) {
-                Poll::Ready(Ok(())) if piece.filled().is_empty() => break,
-                Poll::Ready(Ok(())) => farewell.bytes += piece.filled().len(),
-                Poll::Ready(Err(_)) => break,
-                Poll::Pending => return farewell.timer.as_mut().poll(context).map(Ok),
-            }
+        ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
+        if self.outlet.is_early() {
+            ready!(self.poll_farewell(context));
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + Unpin> Patient<T> {
+    /// Takes what the client still sends until it ends, or for [`FAREWELL`].
+    fn poll_farewell(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let timer = self.farewell.get_or_insert_with(|| Box::pin(tokio::time::sleep(FAREWELL)));
+        loop {
+            let mut bytes = [0; FAREWELL_BYTES];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            // The clock comes first: a client that never pauses is not waited for longer.
+            if timer.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            match ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) | Err(_) => return Poll::Ready(()),
+            }
+        }
     }
 }
 

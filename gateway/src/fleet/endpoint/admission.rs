@@ -86,6 +86,14 @@ impl Admission {
         }
     }
 
+    /// Says that the request took so many tokens before it was broken off, and maybe more that nobody
+    /// has told: a larger estimate stands.
+    pub fn used_at_least(&mut self, tokens: u64) {
+        if let Some(charge) = &mut self.charge {
+            charge.at_least(tokens);
+        }
+    }
+
     /// Says, while the request still runs, that it has crossed a slow limit.
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {

@@ -132,6 +132,11 @@ pub(super) fn broken(admission: Admission, error: SendError) -> Failure {
     faulty(admission, cause, kind, ApiError::upstream_unavailable())
 }
 
+/// Whether the official clients ask again by themselves after an answer that is the request's own fault.
+pub(super) fn is_retried(status: StatusCode) -> bool {
+    [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status)
+}
+
 /// An error inside a 200 counts as the status that it speaks of.
 pub(in crate::proxy) fn embedded(admission: Admission, status: Option<u16>) -> Failure {
     let Some(status) = status.and_then(|status| StatusCode::from_u16(status).ok()) else {
@@ -143,9 +148,7 @@ pub(in crate::proxy) fn embedded(admission: Admission, status: Option<u16>) -> F
         StatusClass::Credential => unauthorised(admission, status),
         StatusClass::Neutral => {
             admission.settle(clock::now(), Outcome::Neutral);
-            // Both official clients would ask again after these two.
-            let is_retried = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT].contains(&status);
-            let told = if is_retried { StatusCode::BAD_GATEWAY } else { status };
+            let told = if is_retried(status) { StatusCode::BAD_GATEWAY } else { status };
             Failure::new(FailureKind::Neutral, ApiError::upstream_error(told))
         }
         StatusClass::Fault => {

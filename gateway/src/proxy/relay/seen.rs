@@ -1,6 +1,6 @@
 //! What one read of a stream has brought: the sum over its events.
 
-use crate::proxy::sse::Meaning;
+use crate::proxy::sse::{Marks, Meaning};
 
 /// What one read has brought.
 #[derive(Default)]
@@ -9,8 +9,10 @@ pub(super) struct Seen {
     pub(super) end: usize,
     /// Events with content.
     pub(super) tokens: u32,
-    /// One of them told why the answer ended.
+    /// One of them told why a choice ended.
     pub(super) has_finish: bool,
+    /// The choices that they speak of.
+    pub(super) marks: Marks,
     /// Events that could not be read.
     pub(super) unreadable: u32,
     /// One of them was the last.

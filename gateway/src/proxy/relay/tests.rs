@@ -416,3 +416,61 @@ async fn the_usage_of_a_long_plain_answer_is_read_at_its_end_however_it_is_split
         assert_eq!(stage.ended(), (End::Complete, Usage::default()), "{end}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_whose_connection_alone_tells_its_end_has_to_show_one() {
+    let event = "data: {\"x\":1}\r\n\r\n";
+    for (proof, dialect, text, is_whole) in [
+        (Proof::Json, None, "[{\"x\":1}, {}] \n", true),
+        (Proof::Json, None, "{\"x\":[1,", false),
+        (Proof::Json, None, "{\"x\":\"abc", false),
+        (Proof::Nothing, None, "{\"x\":[1,", true),
+        (Proof::Event, Some(Dialect::Opaque), event, true),
+        (Proof::Event, Some(Dialect::Opaque), "data: {\"x\":1}\r\n", false),
+        (Proof::Nothing, Some(Dialect::Opaque), "data: {\"x\":1}\r\n", true),
+    ] {
+        for at in 0..text.len() {
+            let steps = vec![give(&text[..at]), Rest(1), give(&text[at..])];
+            let mut stage = stage(dialect, patience(), steps);
+            stage.relay.proof = proof;
+            let read = stage.read().await;
+            assert_eq!(read.is_clean, is_whole, "{text:?} at {at}");
+            assert_eq!(stage.view().streak, u32::from(!is_whole), "{text:?} at {at}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_choices_without_a_last_word_are_complete_when_each_has_ended() {
+    let end = |index| {
+        let choice = format!("{{\"index\":{index},\"delta\":{{}},\"finish_reason\":\"stop\"}}");
+        give(&format!("data: {{\"choices\":[{choice}]}}\n\n"))
+    };
+    let both = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}},\
+                {\"index\":1,\"delta\":{\"content\":\"b\"}}]}\n\n";
+    for (steps, is_whole) in
+        [(vec![give(both), end(1)], false), (vec![give(both), end(1), end(0)], true)]
+    {
+        let mut stage = stage(Some(Dialect::Chat), patience(), steps);
+        assert_eq!(stage.read().await.is_clean, is_whole);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_the_slower_side_has_no_more_time_than_the_whole_answer() {
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+    let deadline = clock::instant() + Duration::from_secs(10);
+    let long = Give(event.repeat(400).into_bytes());
+    let mut stage =
+        stage(Some(Dialect::Chat), Patience { deadline, ..patience() }, vec![long; 100]);
+    let mut pieces = Vec::new();
+    while let Ok(frame) = stage.relay.frame().await.unwrap() {
+        pieces.push(frame.into_data().unwrap());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!((10..=12).contains(&pieces.len()), "{} pieces", pieces.len());
+    assert!(pieces.last().unwrap().ends_with(b"}}\n\n"));
+    assert!(String::from_utf8_lossy(pieces.last().unwrap()).contains("stream_interrupted"));
+    // It was cut while it came on, which says nothing about the endpoint.
+    assert_eq!((stage.ended().0, stage.view().streak), (End::Interrupted, 0));
+}

@@ -11,7 +11,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::failure::failure;
-use super::lenient::{Said, Text};
+use super::lenient::{Count, Said, Text};
+use super::marks::Marks;
 use super::reader::Event;
 use crate::proxy::route::Dialect;
 use crate::proxy::usage::Usage;
@@ -39,26 +40,29 @@ pub(crate) enum Meaning {
 }
 
 impl Event<'_> {
-    /// What the event amounts to, and the usage that it reports.
-    pub(crate) fn read(&self, dialect: Dialect) -> (Meaning, Usage) {
+    /// What the event amounts to, the usage that it reports, and the choices that it speaks of. Of one
+    /// that is too long to be looked at the usage is looked for in its last bytes.
+    pub(crate) fn read(&self, dialect: Dialect) -> (Meaning, Usage, Marks) {
         let Some(data) = self.data.filter(|data| !data.is_empty()) else {
-            return (Meaning::Preamble, Usage::default());
+            return (Meaning::Preamble, Usage::default(), Marks::default());
         };
         if data.starts_with(b"[DONE]") {
-            return (Meaning::Done, Usage::default());
+            return (Meaning::Done, Usage::default(), Marks::default());
         }
+        let mut marks = Marks::default();
         let read = match dialect {
-            Dialect::Chat | Dialect::Completions => chunk(data),
+            Dialect::Chat | Dialect::Completions => chunk(data, &mut marks),
             Dialect::Responses => response(data),
             Dialect::Messages => message(data),
             Dialect::Opaque => opaque(data),
         };
-        match read {
+        let (meaning, usage) = match read {
             Some((Meaning::Error(status), usage)) => (Meaning::Error(status), usage),
             Some((_, usage)) if self.name == b"error" => (Meaning::Error(None), usage),
             Some(read) => read,
-            None => (unread(dialect, self.name, data), Usage::default()),
-        }
+            None => (unread(dialect, self.name, data), Usage::at_the_end(self.last)),
+        };
+        (meaning, usage, marks)
     }
 }
 
@@ -103,7 +107,7 @@ pub(super) fn object<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
 }
 
 /// Chat and completions.
-fn chunk(data: &[u8]) -> Option<(Meaning, Usage)> {
+fn chunk(data: &[u8], marks: &mut Marks) -> Option<(Meaning, Usage)> {
     #[derive(Deserialize)]
     struct Chunk<'a> {
         #[serde(default)]
@@ -116,6 +120,7 @@ fn chunk(data: &[u8]) -> Option<(Meaning, Usage)> {
     }
     let chunk: Chunk<'_> = object(data)?;
     let usage = Usage::read(chunk.usage);
+    *marks = chunk.choices.marks;
     if let Some(status) = failure(data, chunk.object.0 == "error", chunk.error.as_ref()) {
         return Some((Meaning::Error(status), usage));
     }
@@ -232,10 +237,13 @@ fn opaque(data: &[u8]) -> Option<(Meaning, Usage)> {
 struct Choices {
     has_content: bool,
     has_finish: bool,
+    marks: Marks,
 }
 
 #[derive(Deserialize)]
 struct Choice {
+    #[serde(default)]
+    index: Count,
     #[serde(default)]
     delta: Option<Delta>,
     #[serde(default)]
@@ -288,10 +296,14 @@ impl<'de> Deserialize<'de> for Choices {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Choices, A::Error> {
                 let mut choices = Choices::default();
+                // Who gives no index means the place.
+                let mut place = 0;
                 while let Some(choice) = elements.next_element::<Choice>()? {
                     let has_delta = choice.delta.is_some_and(|delta| delta.has_content());
                     choices.has_content |= choice.text.0 || has_delta;
                     choices.has_finish |= choice.finish_reason.0;
+                    choices.marks.note(choice.index.0.unwrap_or(place), choice.finish_reason.0);
+                    place += 1;
                 }
                 Ok(choices)
             }

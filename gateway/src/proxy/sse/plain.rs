@@ -18,7 +18,8 @@ pub(crate) enum Plain {
     Good(Usage),
     /// An error object instead of an answer, with its embedded status.
     Error(Option<u16>),
-    /// No JSON object, or one without what it should have.
+    /// No JSON, or without what the dialect's answers have: an object with this or that; of a dialect that
+    /// is not known, anything.
     Malformed,
 }
 
@@ -40,7 +41,13 @@ pub(crate) fn plain(body: &[u8], dialect: Dialect) -> Plain {
         #[serde(borrow)]
         usage: Option<&'a RawValue>,
     }
-    let Some(answer) = object::<Answer<'_>>(body) else { return Plain::Malformed };
+    let Some(answer) = object::<Answer<'_>>(body) else {
+        // Who ranks may answer with a list alone.
+        let is_one = dialect == Dialect::Opaque
+            && !body.trim_ascii_start().starts_with(b"{")
+            && serde_json::from_slice::<Said>(body).is_ok_and(|said| said.0);
+        return if is_one { Plain::Good(Usage::default()) } else { Plain::Malformed };
+    };
     let is_whole = answer.object.0 == "error" || answer.kind.0 == "error";
     if let Some(status) = failure(body, is_whole, answer.error.as_ref()) {
         return Plain::Error(status);

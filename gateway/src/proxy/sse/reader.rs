@@ -4,7 +4,8 @@
 //! stream can be cut between events, and shows each event's name and data. An event whose lines lie
 //! whole in what was read is shown where it lies; only what is torn is copied.
 //!
-//! Invariants: what it keeps between two reads is bounded by [`DATA_BYTES_MAX`] and a name.
+//! Invariants: what it keeps between two reads is bounded by [`DATA_BYTES_MAX`], [`LAST_BYTES_MAX`] and a
+//! name.
 
 use memchr::memchr2;
 
@@ -12,6 +13,8 @@ use memchr::memchr2;
 const DATA_BYTES_MAX: usize = 128 * 1024;
 /// Longest name of an event; those in use have at most about fifty bytes.
 const NAME_BYTES_MAX: usize = 128;
+/// The last bytes of an event whose data is longer than what is looked at: there stands what it took.
+const LAST_BYTES_MAX: usize = 2 * 1024;
 /// A buffer that one long event has made larger than this is given back.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
@@ -22,6 +25,8 @@ pub(crate) struct Event<'a> {
     pub(super) name: &'a [u8],
     /// Its data, cut at a bound; `None` without any.
     pub(super) data: Option<&'a [u8]>,
+    /// The last bytes of what was cut off.
+    pub(super) last: &'a [u8],
 }
 
 /// Reads events.
@@ -32,6 +37,8 @@ pub(crate) struct Reader {
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
+    /// The last bytes of what had no room.
+    last: Vec<u8>,
     /// A line was read; only the first may begin with a byte order mark.
     has_begun: bool,
     /// The last byte was `\r`: a `\n` that follows belongs to the same line end.
@@ -78,7 +85,8 @@ impl Reader {
             self.append(data);
         }
         let bytes_max = self.line_bytes_max();
-        extend_up_to(&mut self.line, bytes.get(at..).unwrap_or_default(), bytes_max);
+        let cut = extend_up_to(&mut self.line, bytes.get(at..).unwrap_or_default(), bytes_max);
+        keep_last(&mut self.last, cut);
     }
 
     /// How much of a torn line is kept: what its event's data leaves, and in any case enough to tell
@@ -116,7 +124,8 @@ impl Reader {
     /// Takes a line that began in an earlier read and ends with `rest`.
     fn end_torn_line(&mut self, rest: &[u8], piece: &mut Option<&[u8]>) {
         let mut torn = std::mem::take(&mut self.line);
-        extend_up_to(&mut torn, rest, self.line_bytes_max());
+        let cut = extend_up_to(&mut torn, rest, self.line_bytes_max());
+        keep_last(&mut self.last, cut);
         if let Some(data) = piece.take() {
             self.append(data);
         }
@@ -134,15 +143,16 @@ impl Reader {
 
     fn take_name(&mut self, name: &[u8]) {
         self.name.clear();
-        extend_up_to(&mut self.name, name, NAME_BYTES_MAX);
+        let _ = extend_up_to(&mut self.name, name, NAME_BYTES_MAX);
     }
 
     fn append(&mut self, data: &[u8]) {
         if self.has_data {
-            extend_up_to(&mut self.data, b"\n", DATA_BYTES_MAX);
+            let _ = extend_up_to(&mut self.data, b"\n", DATA_BYTES_MAX);
         }
         self.has_data = true;
-        extend_up_to(&mut self.data, data, DATA_BYTES_MAX);
+        let cut = extend_up_to(&mut self.data, data, DATA_BYTES_MAX);
+        keep_last(&mut self.last, cut);
     }
 
     fn end_event(
@@ -152,8 +162,9 @@ impl Reader {
         found: &mut impl FnMut(Event<'_>, usize),
     ) {
         let data = piece.or(self.has_data.then_some(&self.data));
-        found(Event { name: &self.name, data }, at);
+        found(Event { name: &self.name, data, last: &self.last }, at);
         self.has_data = false;
+        self.last.clear();
         self.name.clear();
         self.data.clear();
         self.data.shrink_to(KEPT_BYTES_MAX);
@@ -176,9 +187,24 @@ fn value(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-fn extend_up_to(buffer: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
+/// Adds as much as there is room for. Returns the rest.
+fn extend_up_to<'a>(buffer: &mut Vec<u8>, bytes: &'a [u8], bytes_max: usize) -> &'a [u8] {
     let room = bytes_max.saturating_sub(buffer.len()).min(bytes.len());
-    buffer.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    let (taken, rest) = bytes.split_at_checked(room).unwrap_or_default();
+    buffer.extend_from_slice(taken);
+    rest
+}
+
+/// Adds to what is kept of the last bytes.
+fn keep_last(last: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let newest = bytes.len().saturating_sub(LAST_BYTES_MAX);
+    let newest = bytes.get(newest..).unwrap_or_default();
+    let surplus = (last.len() + newest.len()).saturating_sub(LAST_BYTES_MAX);
+    last.drain(..surplus.min(last.len()));
+    last.extend_from_slice(newest);
 }
 
 #[cfg(test)]
@@ -194,6 +220,11 @@ mod tests {
         "database: no\nretry: 3\n\n",
         "data: [DONE]\n\n",
     );
+
+    fn kept(reader: &Reader) -> usize {
+        let buffers = [&reader.line, &reader.data, &reader.name, &reader.last];
+        buffers.into_iter().map(Vec::capacity).sum()
+    }
 
     type Told = (String, Option<String>);
 
@@ -253,15 +284,15 @@ mod tests {
             reader.read(&[b'd'; 1_000], |_, _| events += 1);
         }
         reader.read(format!("data: {}", "x".repeat(DATA_BYTES_MAX)).as_bytes(), |_, _| events += 1);
-        let kept = reader.line.capacity() + reader.data.capacity() + reader.name.capacity();
+        let bytes = kept(&reader);
         // A buffer has twice as much room as it needs at most.
-        assert!(kept <= 2 * (DATA_BYTES_MAX + 2 * NAME_BYTES_MAX), "{kept}");
+        assert!(bytes <= 2 * (DATA_BYTES_MAX + 2 * NAME_BYTES_MAX + LAST_BYTES_MAX), "{bytes}");
         reader.read(b"\n\n", |event, _| {
             events += 1;
             assert!(event.data.unwrap().len() <= DATA_BYTES_MAX);
         });
         assert_eq!(events, 1);
-        let kept = reader.line.capacity() + reader.data.capacity() + reader.name.capacity();
-        assert!(kept <= 3 * KEPT_BYTES_MAX, "{kept}");
+        let bytes = kept(&reader);
+        assert!(bytes <= 3 * KEPT_BYTES_MAX, "{bytes}");
     }
 }

@@ -8,7 +8,7 @@ use crate::proxy::usage::Usage;
 fn read(dialect: Dialect, stream: &str) -> (Vec<Meaning>, Usage) {
     let (mut meanings, mut usage) = (Vec::new(), Usage::default());
     Reader::default().read(stream.as_bytes(), |event, _| {
-        let (meaning, told) = event.read(dialect);
+        let (meaning, told, _) = event.read(dialect);
         meanings.push(meaning);
         usage.update(told);
     });
@@ -134,13 +134,41 @@ fn an_end_that_is_too_long_to_be_looked_at_is_still_the_end() {
         format!("data: {{\"type\":\"response.completed\",\"response\":{{\"x\":\"{long}\"}}}}\n\n"),
         format!("event: response.completed\ndata: {{\"response\":{{\"x\":\"{long}\"}}}}\n\n"),
     ] {
-        let mut reader = Reader::default();
-        let mut meanings = Vec::new();
-        for part in event.as_bytes().chunks(1_000) {
-            reader.read(part, |event, _| meanings.push(event.read(Dialect::Responses).0));
+        let usage = ",\"usage\":{\"input_tokens\":3,\"output_tokens\":4},\"user\":null}}\n\n";
+        let event = event.replace("}}\n\n", usage);
+        for size in [1_000, 1, 64 * 1024, 300 * 1024] {
+            let mut reader = Reader::default();
+            let mut read = Vec::new();
+            for part in event.as_bytes().chunks(size) {
+                reader.read(part, |event, _| read.push(event.read(Dialect::Responses)));
+            }
+            assert_eq!(read, [(Meaning::Last, used(3, 4), Marks::default())], "{size}");
         }
-        assert_eq!(meanings, [Meaning::Last]);
     }
+}
+
+#[test]
+fn a_stream_of_several_choices_is_finished_when_each_of_them_is() {
+    let choice =
+        |index: &str, end: &str| format!("{{{index}\"text\":\"a\",\"finish_reason\":{end}}}");
+    let mut marks = Marks::default();
+    let mut note = |choices: &[String]| {
+        let event = format!("data: {{\"choices\":[{}]}}\n\n", choices.join(","));
+        Reader::default().read(event.as_bytes(), |event, _| {
+            marks.update(event.read(Dialect::Chat).2);
+        });
+        marks.are_finished()
+    };
+    let (open, stop) = ("null", "\"stop\"");
+    assert!(!note(&[]));
+    assert!(!note(&[choice("\"index\":0,", open), choice("\"index\":1,", open)]));
+    assert!(!note(&[choice("\"index\":1,", stop)]));
+    assert!(!note(&[choice("\"index\":127,", open)]));
+    assert!(!note(&[choice("\"index\":0,", stop)]));
+    assert!(note(&[choice("\"index\":127,", stop)]));
+    // Who gives no index means the place.
+    assert!(!note(&[choice("", stop), choice("", stop), choice("", open)]));
+    assert!(note(&[choice("", stop), choice("", stop), choice("\"index\":2,", stop)]));
 }
 
 #[test]
@@ -190,6 +218,10 @@ fn s13_usage_is_read_where_it_is_sane_and_the_last_report_holds() {
         used(9, 12)
     );
     assert_eq!(told(r#"{"total_tokens":21}"#), Usage { input: Some(21), output: None });
+    // What Anthropic has from its cache, or puts there, it does not count among the prompt's.
+    let cached = r#"{"input_tokens":3,"cache_creation_input_tokens":40,"cache_read_input_tokens":500,
+        "output_tokens":1}"#;
+    assert_eq!(told(&cached.replace('\n', "")), used(543, 1));
     for garbage in [
         "null",
         "7",
@@ -238,13 +270,19 @@ fn u13_u14_a_plain_answer_that_is_none_is_told_apart_in_every_dialect() {
         }
     }
     for dialect in [Chat, Completions, Responses, Messages, Opaque] {
-        for body in ["null", "", "[]", "[1]", "<html>", "{\"choices\":[{}]"] {
+        for body in ["null", "", "[]", "<html>", "[{}", "{\"choices\":[{}]"] {
             assert_eq!(plain(body.as_bytes(), dialect), Plain::Malformed, "{dialect:?} {body}");
         }
         let error = plain(br#"{"error":{"code":429}}"#, dialect);
         assert_eq!(error, Plain::Error(Some(429)), "{dialect:?}");
         let error = plain(br#"{"type":"error","error":{"type":"overloaded_error"}}"#, dialect);
         assert_eq!(error, Plain::Error(Some(529)), "{dialect:?}");
+    }
+    for body in ["[{\"index\":0,\"score\":0.5}]", " [1]", "\"text\"", "7", "true"] {
+        assert_eq!(plain(body.as_bytes(), Opaque), Plain::Good(NONE), "{body}");
+        for dialect in [Chat, Completions, Responses, Messages] {
+            assert_eq!(plain(body.as_bytes(), dialect), Plain::Malformed, "{dialect:?} {body}");
+        }
     }
     let failed = br#"{"status":"failed","error":{"code":"server_error"},"output":[]}"#;
     assert_eq!(plain(failed, Responses), Plain::Error(Some(500)));

@@ -41,7 +41,10 @@ async fn talk(
     let (near, far) = duplex(64 * 1024);
     let (sender, receiver) = told();
     let entry = Arc::clone(entry);
-    let served = tokio::spawn(async move { entry.speak_http2(near, pong, receiver).await });
+    let served =
+        tokio::spawn(
+            async move { entry.speak_http2((near, Arc::default()), pong, receiver).await },
+        );
     let (client, connection) = handshake(TokioExecutor::new(), TokioIo::new(far)).await.unwrap();
     tokio::spawn(connection);
     (client, served, sender)
@@ -101,7 +104,7 @@ async fn t10_a_preface_and_then_silence_is_closed_within_forty_seconds() {
         let mut said = Vec::new();
         let _ = far.read_to_end(&mut said).await;
     });
-    entry.speak_http2(near, pong, receiver).await.unwrap_err();
+    entry.speak_http2((near, Arc::default()), pong, receiver).await.unwrap_err();
     reads.await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     assert!(began.elapsed() >= PING_AFTER, "{:?}", began.elapsed());
@@ -127,7 +130,7 @@ async fn a_connection_whose_answer_nobody_takes_is_not_idle_and_its_stream_is_re
     let (_sender, receiver) = told();
     let served = tokio::spawn({
         let entry = Arc::clone(&entry);
-        async move { entry.speak_http2(near, pong, receiver).await }
+        async move { entry.speak_http2((near, Arc::default()), pong, receiver).await }
     });
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(20_000);
@@ -165,7 +168,7 @@ async fn what_was_sent_before_a_drain_is_served_before_the_connection_ends() {
     // Everything that can be sent is on its way when the time moves on.
     tokio::time::sleep(SLACK).await;
     sender.send(Stop::Draining(WRITE)).unwrap();
-    let _ = entry.speak_http2(near, pong, receiver).await;
+    let _ = entry.speak_http2((near, Arc::default()), pong, receiver).await;
     assert_eq!(asked.await.unwrap().unwrap().status(), 200);
 }
 
