@@ -170,7 +170,13 @@ impl Upstream {
             return Err(lost.error);
         };
         endpoint.meters.stale.increment(1);
-        let found = self.fresh(lane, way).await?;
+        let found = match self.fresh(lane, way).await {
+            Ok(found) => found,
+            Err(refused) if lost.is_untouched => return Err(refused.into()),
+            // The endpoint may have heard the request, and may have died of it: that nobody answers there
+            // any more does not make it one that was never sent.
+            Err(_) => return Err(lost.error),
+        };
         over(lane, way, found, request).await.map_err(|lost| lost.error)
     }
 

@@ -131,15 +131,19 @@ impl Channel {
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Lost> {
-        self.pulse.expect();
-        self.sender.send_request(request).await.map_err(|error| {
+        let reads = self.pulse.expect();
+        self.sender.try_send_request(request).await.map_err(|error| {
+            // What comes back was never written.
+            let is_unsent = error.message().is_some();
+            let error = error.into_error();
             tracing::debug!(%error, "a request got no answer");
-            let is_untouched = is_refused(&error);
+            let is_untouched = is_unsent || is_refused(&error);
             if is_untouched || error.is_closed() || error.is_canceled() {
                 self.retire();
             }
-            // What others hear on the same connection counts as heard: that errs to the safe side.
-            let is_unanswered = !self.pulse.has_read();
+            // What others hear on the same connection counts as heard, a reset of this stream included:
+            // that errs to the safe side.
+            let is_unanswered = self.pulse.reads() == reads;
             Lost { error: SendError::Broken, is_unanswered, is_untouched }
         })
     }

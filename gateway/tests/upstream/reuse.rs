@@ -147,6 +147,25 @@ async fn u04_a_failure_of_a_fresh_connection_is_not_silent() {
 }
 
 #[tokio::test]
+async fn u04_an_endpoint_that_dies_of_a_request_on_a_used_connection_is_not_one_that_was_never_asked()
+ {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let kit = kit(listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert!(reads_request(&mut stream).await);
+        stream.write_all(&good("x")).await.unwrap();
+        assert!(reads_request(&mut stream).await);
+        // It dies: its port first, so that nobody answers there.
+        drop(listener);
+        stream.set_zero_linger().unwrap();
+    });
+    kit.ask().await.unwrap();
+    assert_eq!(kit.ask().await, Err(SendError::Broken));
+    assert_eq!(kit.stale(), 1);
+}
+
+#[tokio::test]
 async fn an_answer_that_ends_in_good_order_leaves_its_connection() {
     let stream = whole_stream(&[event("a"), raw::FINISH.into(), raw::DONE.into()]);
     let stream: Vec<u8> = stream
