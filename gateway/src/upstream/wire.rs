@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -38,6 +38,9 @@ pub(super) struct Wire {
     drive: Drive,
     /// When the connection was made.
     pub(super) born: Instant,
+    /// Whether its last answer ended by its length alone, so that what came behind it is not seen by the
+    /// one who reads it.
+    pub(super) is_counted: bool,
 }
 
 /// What is polled for a connection to go on.
@@ -79,7 +82,7 @@ impl Wire {
         let (sender, connection) = http.handshake(TokioIo::new(socket)).await?;
         let waker = Waker::from(Arc::clone(&pulse));
         let drive = Drive { connection: Some(connection), pulse, waker };
-        Ok(Self { sender, drive, born: clock::instant() })
+        Ok(Self { sender, drive, born: clock::instant(), is_counted: false })
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -104,7 +107,10 @@ impl Wire {
         let is_unanswered = pulse.reads() == reads;
         let lost = |error, is_untouched| Lost { error, is_unanswered, is_untouched };
         match answered {
-            Some(Ok(response)) => Ok(response),
+            Some(Ok(response)) => {
+                self.is_counted = response.body().size_hint().exact().is_some();
+                Ok(response)
+            }
             Some(Err(error)) => {
                 // What comes back was never written.
                 let is_untouched = error.message().is_some();
