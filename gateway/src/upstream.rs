@@ -30,7 +30,7 @@ use http_body_util::Full;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
-pub use self::arrival::Arrival;
+pub use self::arrival::{Arrival, ArrivalError};
 pub use self::connect::ConnectError;
 pub use self::headers::{headers_back, is_event_stream};
 pub use self::pause::{quota_pause, retry_after};

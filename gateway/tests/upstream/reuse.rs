@@ -217,6 +217,32 @@ async fn a_short_refusal_that_nobody_reads_leaves_its_connection() {
 }
 
 #[tokio::test]
+async fn a_refusal_whose_body_comes_after_its_head_leaves_its_connection() {
+    let head = b"HTTP/1.1 503 X\r\ncontent-length: 2\r\n\r\n".to_vec();
+    let raw = Raw::always(vec![Act::Say(head), Act::Wait, Act::Say(b"{}".to_vec())]).await;
+    let app = gateway(raw.address, |_| {}).await;
+    for number in 1..4 {
+        let reply = Ask::chat().send(app.address).await;
+        assert_eq!(reply.status, 503);
+        raw.go();
+        until("the body has come", || raw.said() == number * 2).await;
+        // The gateway hears of it no later than of a further question.
+        let other = Ask::get("/v1/models").send(app.address).await;
+        assert_eq!(other.status, 200);
+    }
+    assert_eq!((raw.count(), raw.connections()), (3, 1));
+}
+
+#[tokio::test]
+async fn a_refusal_that_does_not_end_costs_its_connection_after_a_second() {
+    let head = b"HTTP/1.1 503 X\r\ncontent-length: 2\r\n\r\n".to_vec();
+    let raw = Raw::always(vec![Act::Say(head), Act::Hang]).await;
+    let kit = kit(raw.address);
+    kit.head().await.unwrap().into_body().dismiss();
+    until("the connection is closed", || raw.left().len() == 1).await;
+}
+
+#[tokio::test]
 async fn an_answer_that_is_let_go_of_in_the_middle_takes_its_connection_along() {
     let half = [raw::stream_head(), chunk(event("a").as_bytes())].concat();
     let raw = Raw::always(vec![Act::Say(half), Act::Hang]).await;
