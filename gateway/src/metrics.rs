@@ -16,6 +16,7 @@ use metrics_exporter_prometheus::{
 use quorum::EndpointKey;
 
 use crate::proxy::End;
+use crate::upstream::ConnectError;
 
 /// Upper bounds of the buckets for durations, in seconds: OpenTelemetry's for GenAI servers, with
 /// finer ones below for our own overhead and flips, and longer ones for slow engines.
@@ -86,6 +87,10 @@ pub struct EndpointMeters {
     pub slow: Counter,
     /// Requests sent once more because their connection was just ending.
     pub stale: Counter,
+    unconnected_own: Counter,
+    unconnected_full: Counter,
+    unconnected_tls: Counter,
+    unconnected_other: Counter,
 }
 
 /// What is counted for one pool.
@@ -169,6 +174,10 @@ impl Meters {
             let labels = [("endpoint", endpoint.as_str()), ("outcome", outcome)];
             self.counter("attempts_total", &labels)
         };
+        let unconnected = |reason: &str| {
+            let labels = [("endpoint", endpoint.as_str()), ("reason", reason)];
+            self.counter("connections_failed_total", &labels)
+        };
         EndpointMeters {
             success: attempts("success"),
             fault: attempts("fault"),
@@ -176,6 +185,10 @@ impl Meters {
             neutral: attempts("neutral"),
             slow: self.counter("slow_crossings_total", &[("endpoint", endpoint.as_str())]),
             stale: self.counter("stale_connections_total", &[("endpoint", endpoint.as_str())]),
+            unconnected_own: unconnected("own"),
+            unconnected_full: unconnected("full"),
+            unconnected_tls: unconnected("tls"),
+            unconnected_other: unconnected("unreachable"),
         }
     }
 
@@ -220,6 +233,21 @@ impl Meters {
 }
 
 impl EndpointMeters {
+    /// Counts a connection that did not come about.
+    pub fn unconnected(&self, error: ConnectError) {
+        match error {
+            ConnectError::Own => &self.unconnected_own,
+            ConnectError::Full => &self.unconnected_full,
+            ConnectError::Tls => &self.unconnected_tls,
+            ConnectError::Name
+            | ConnectError::Forbidden
+            | ConnectError::Refused
+            | ConnectError::Timeout
+            | ConnectError::Protocol => &self.unconnected_other,
+        }
+        .increment(1);
+    }
+
     /// Counts how an attempt went.
     pub fn count(&self, outcome: &Outcome) {
         match outcome {

@@ -30,7 +30,7 @@ use http_body_util::Full;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
-pub use self::arrival::Arrival;
+pub use self::arrival::{Arrival, ArrivalError};
 pub use self::connect::ConnectError;
 pub use self::headers::{headers_back, is_event_stream};
 pub use self::pause::{quota_pause, retry_after};
@@ -79,12 +79,12 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// What it says about the endpoint.
-    pub fn cause(self) -> Cause {
+    /// What it says against the endpoint; `None`: nothing, it is this side that could not.
+    pub fn cause(self) -> Option<Cause> {
         match self {
-            Self::Connect(_) => Cause::Refused,
-            Self::Broken => Cause::Cut,
-            Self::Malformed(_) => Cause::Malformed,
+            Self::Connect(error) => (!error.is_ours()).then_some(Cause::Refused),
+            Self::Broken => Some(Cause::Cut),
+            Self::Malformed(_) => Some(Cause::Malformed),
         }
     }
 }
@@ -157,7 +157,7 @@ impl Upstream {
         let lane = self.lanes.get(way.lane).ok_or(ConnectError::Name)?;
         let (found, is_used) = match lane.used() {
             Some(found) => (found, true),
-            None => (self.fresh(lane, way).await?, false),
+            None => (self.fresh(endpoint, lane, way).await?, false),
         };
         let spare = found.may_end_unheard(is_used).then(|| request.clone());
         let began = clock::instant();
@@ -170,13 +170,26 @@ impl Upstream {
             return Err(lost.error);
         };
         endpoint.meters.stale.increment(1);
-        let found = self.fresh(lane, way).await?;
+        let found = match self.fresh(endpoint, lane, way).await {
+            Ok(found) => found,
+            Err(refused) if lost.is_untouched => return Err(refused.into()),
+            // The endpoint may have heard the request, and may have died of it: that nobody answers there
+            // any more does not make it one that was never sent.
+            Err(_) => return Err(lost.error),
+        };
         over(lane, way, found, request).await.map_err(|lost| lost.error)
     }
 
-    async fn fresh(&self, lane: &Lane, way: &Way) -> Result<Found, ConnectError> {
+    async fn fresh(
+        &self,
+        endpoint: &Endpoint,
+        lane: &Lane,
+        way: &Way,
+    ) -> Result<Found, ConnectError> {
+        let began = clock::instant();
         let made = tokio::time::timeout(way.connect, lane.fresh(&self.roads.resolver)).await;
-        made.unwrap_or(Err(ConnectError::Timeout))
+        let made = made.unwrap_or_else(|_| Err(lane.late(began)));
+        made.inspect_err(|error| endpoint.meters.unconnected(*error))
     }
 }
 

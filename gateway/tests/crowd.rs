@@ -32,15 +32,15 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use local::{Ask, STREAM_QUESTION};
+use local::{Ask, STREAM_QUESTION, read_until};
 use process::{Gateway, endpoint_rows};
-use raw::{Act, DONE, FINISH, ROLE, Raw, event, open_stream, whole_stream};
+use raw::{Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, whole_stream};
 
 /// A stream costs the gateway no more than this, in KiB of resident memory.
 const STREAM_KIB_MAX: u64 = 64;
@@ -313,4 +313,33 @@ fn the_limit_of_open_files_is_raised_as_far_as_it_may_be() {
     assert_eq!(line.split_whitespace().nth(3), Some("2000"), "{line}");
     let log = gateway.log().join("\n");
     assert!(log.contains("open files") && log.contains("2000"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_has_no_file_left_says_so_and_blames_no_endpoint() {
+    let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let gateway = Gateway::serve(directory.path(), "gateway", &yaml(raw.address));
+    // A client whose connection stands already.
+    let mut client = Ask::get("/v1/models").wire(gateway.clients).await;
+    read_until(&mut client, "demo").await;
+    let id = Pid::from_raw(i32::try_from(gateway.id()).unwrap());
+    // The hard limit is the test's own, which the gateway has inherited.
+    let none = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let found = prlimit(id, Resource::Nofile, none).unwrap();
+    // More than would open the circuit of an endpoint that refuses.
+    for _ in 0..30 {
+        Ask::chat().write(&mut client).await;
+        let answer = read_until(&mut client, "\"code\"").await;
+        assert!(answer.contains("503") && answer.contains("overloaded"), "{answer}");
+    }
+    assert_eq!(raw.count(), 0);
+    prlimit(id, Resource::Nofile, found).unwrap();
+    Ask::chat().write(&mut client).await;
+    read_until(&mut client, "yes").await;
+    let page = gateway.text("/metrics").await;
+    let own = "quorumgate_connections_failed_total{endpoint=\"demo/a\",reason=\"own\"} ";
+    let counted = page.lines().find_map(|line| line.strip_prefix(own)).unwrap();
+    assert!(counted.parse::<u64>().unwrap() >= 30, "{counted}");
+    assert!(page.contains("attempts_total{endpoint=\"demo/a\",outcome=\"fault\"} 0\n"), "{page}");
 }

@@ -88,7 +88,7 @@ async fn u05_u16_a_connection_that_breaks_is_a_fault_and_the_sibling_serves() {
     let cases: [(&str, Vec<Act>, &str); 6] = [
         ("a reset", vec![Act::Reset], "upstream_unavailable"),
         ("an end", vec![Act::Close], "upstream_unavailable"),
-        ("no HTTP", vec![Act::Say(b"SSH-2.0-x\r\n\r\n".to_vec())], "upstream_unavailable"),
+        ("no HTTP", vec![Act::Say(b"SSH-2.0-x\r\n\r\n".to_vec())], "upstream_error"),
         (
             "half a head",
             vec![Act::Say(b"HTTP/1.1 200".to_vec()), Act::Close],
@@ -216,7 +216,7 @@ async fn u23_a_head_without_end_is_a_fault() {
     let lines = format!("content-type: application/json\r\nx-long: {}\r\n", "x".repeat(200_000));
     let raw = Raw::always(vec![Act::Say(answer(200, &lines, r#"{"choices":[{}]}"#))]).await;
     let house = alone(raw.address).await;
-    is_final(&house.ask().await, 502, "upstream_unavailable", "a long head");
+    is_final(&house.ask().await, 502, "upstream_error", "a long head");
     has_one_fault(&house, "a", "a long head");
 }
 

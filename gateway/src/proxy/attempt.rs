@@ -372,15 +372,20 @@ async fn refused(
     match codes.class(code) {
         StatusClass::Capacity => {
             let pause = upstream::quota_pause(headers, wall).unwrap_or(COOL_DEFAULT);
+            response.into_body().dismiss();
             Err(limited(admission, status, pause))
         }
-        StatusClass::Credential => Err(unauthorised(admission, status)),
+        StatusClass::Credential => {
+            response.into_body().dismiss();
+            Err(unauthorised(admission, status))
+        }
         StatusClass::Neutral => passed_on(admission, response, limits).await,
         StatusClass::Fault => {
             let asked = upstream::retry_after(headers, wall);
             if let Some(asked) = asked.filter(|_| codes.pauses(code)) {
                 admission.endpoint().cool(clock::now(), asked);
             }
+            response.into_body().dismiss();
             let mut error = ApiError::upstream_error(told(status));
             error.retry_after = asked;
             Err(faulty(admission, Cause::Status(code), FailureKind::Status(code), error))

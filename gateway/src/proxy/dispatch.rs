@@ -269,6 +269,7 @@ impl FailureKind {
         match self {
             Self::Cut => true,
             Self::Refused
+            | Self::Own
             | Self::Timeout
             | Self::Malformed
             | Self::Auth
@@ -282,6 +283,7 @@ impl FailureKind {
     fn reason(self) -> &'static str {
         match self {
             Self::Refused => "refused",
+            Self::Own => "own",
             Self::Cut => "cut",
             Self::Timeout => "timeout",
             Self::Malformed => "malformed",
@@ -299,7 +301,8 @@ impl RetryOn {
         match kind {
             FailureKind::Refused => self.refused,
             FailureKind::Status(code) => self.codes.contains(&code),
-            FailureKind::Cut
+            FailureKind::Own
+            | FailureKind::Cut
             | FailureKind::Timeout
             | FailureKind::Malformed
             | FailureKind::Auth
@@ -314,6 +317,8 @@ impl FailoverOn {
     fn lets(&self, kind: FailureKind) -> bool {
         match kind {
             FailureKind::Refused => self.refused,
+            // Nothing was sent; another may have a connection at rest.
+            FailureKind::Own => true,
             FailureKind::Cut => self.cut,
             FailureKind::Timeout => self.timeout,
             FailureKind::Malformed => self.malformed,

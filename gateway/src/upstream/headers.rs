@@ -104,7 +104,8 @@ pub fn headers_back(upstream: &HeaderMap) -> HeaderMap {
 /// Whether an answer is a stream of events.
 pub fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 #[cfg(test)]
@@ -136,6 +137,19 @@ mod tests {
         assert_eq!(back.len(), 2, "{back:?}");
         assert_eq!(back["openai-processing-ms"], "12");
         assert_eq!(back["content-type"], "text/plain");
+    }
+
+    #[test]
+    fn a_stream_of_events_is_known_by_its_media_type_alone() {
+        for kind in
+            ["text/event-stream", "Text/Event-Stream;charset=utf-8", " text/event-stream ; a=b"]
+        {
+            assert!(is_event_stream(&headers(&[("content-type", kind)])), "{kind}");
+        }
+        for kind in ["text/event-stream-not", "text/event-streams; a", "text/plain", ""] {
+            assert!(!is_event_stream(&headers(&[("content-type", kind)])), "{kind}");
+        }
+        assert!(!is_event_stream(&HeaderMap::new()));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -58,6 +58,8 @@ type Driven = Connection<TokioIo<Socket>, Full<Bytes>, TokioExecutor>;
 /// How much a connection carries.
 struct Load {
     streams: AtomicUsize,
+    /// When the last request ended, in milliseconds by our clock.
+    rests_since: AtomicU64,
     /// The connection, to be asked how many the other side takes; `None` once it has ended. The mutex
     /// is held for one turn of polling, by the one task that does.
     driven: Mutex<Option<Driven>>,
@@ -90,6 +92,7 @@ impl Channel {
         let (sender, connection) = http.handshake(TokioIo::new(socket)).await?;
         let load = Arc::new(Load {
             streams: AtomicUsize::new(0),
+            rests_since: AtomicU64::new(millis()),
             driven: Mutex::new(Some(connection)),
             is_over: AtomicBool::new(false),
         });
@@ -105,9 +108,11 @@ impl Channel {
         self.load.is_over.load(Ordering::Relaxed) || self.sender.is_closed()
     }
 
-    /// Whether no request is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.load.streams.load(Ordering::Relaxed) == 0
+    /// Whether no request has been under way for `period`.
+    pub(super) fn has_rested(&self, period: Duration) -> bool {
+        let since = self.load.rests_since.load(Ordering::Relaxed);
+        let is_idle = self.load.streams.load(Ordering::Relaxed) == 0;
+        is_idle && u128::from(millis().saturating_sub(since)) >= period.as_millis()
     }
 
     /// Lets nobody else begin.
@@ -131,15 +136,19 @@ impl Channel {
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Lost> {
-        self.pulse.expect();
-        self.sender.send_request(request).await.map_err(|error| {
+        let reads = self.pulse.expect();
+        self.sender.try_send_request(request).await.map_err(|error| {
+            // What comes back was never written.
+            let is_unsent = error.message().is_some();
+            let error = error.into_error();
             tracing::debug!(%error, "a request got no answer");
-            let is_untouched = is_refused(&error);
+            let is_untouched = is_unsent || is_refused(&error);
             if is_untouched || error.is_closed() || error.is_canceled() {
                 self.retire();
             }
-            // What others hear on the same connection counts as heard: that errs to the safe side.
-            let is_unanswered = !self.pulse.has_read();
+            // What others hear on the same connection counts as heard, a reset of this stream included:
+            // that errs to the safe side.
+            let is_unanswered = self.pulse.reads() == reads;
             Lost { error: SendError::Broken, is_unanswered, is_untouched }
         })
     }
@@ -169,6 +178,10 @@ async fn drive(load: Arc<Load>) {
     load.is_over.store(true, Ordering::Relaxed);
 }
 
+fn millis() -> u64 {
+    u64::try_from(clock::now().as_millis()).unwrap_or(u64::MAX)
+}
+
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -188,6 +201,8 @@ fn is_refused(error: &hyper::Error) -> bool {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.load.streams.fetch_sub(1, Ordering::Relaxed);
+        if self.load.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.load.rests_since.store(millis(), Ordering::Relaxed);
+        }
     }
 }

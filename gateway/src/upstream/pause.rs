@@ -140,8 +140,8 @@ fn date(text: &str) -> Option<Duration> {
         ("Z" | "z", "") => 0,
         (sign, zone) => {
             let (hours, minutes) = zone.split_once(':')?;
-            let minutes = hours.parse::<u32>().ok()? * 60 + minutes.parse::<u32>().ok()?;
-            let seconds = i64::from(minutes) * 60;
+            let (hours, minutes) = (part(hours, 24)?, part(minutes, 60)?);
+            let seconds = hours * 3_600 + minutes * 60;
             if sign == "-" { -seconds } else { seconds }
         }
     };
@@ -156,6 +156,12 @@ fn date(text: &str) -> Option<Duration> {
     }
     let seconds = days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset;
     Some(Duration::from_secs(u64::try_from(seconds).ok()?))
+}
+
+/// A number of two digits below `end`.
+fn part(text: &str, end: i64) -> Option<i64> {
+    let is_number = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|number| is_number && *number < end)
 }
 
 fn numbers(text: &str, sign: char) -> Option<[i64; 3]> {

@@ -4,7 +4,8 @@
 //! for a connection of another request: who finds none makes one.
 //!
 //! Invariants: at most [`IDLE_MAX`] rest, none for longer than [`IDLE`], and none is used that was made
-//! more than [`AGE_MAX`] ago, so that an address that a name no longer has is left in time.
+//! more than [`AGE_MAX`] ago, so that an address that a name no longer has is left in time; at most
+//! [`CHANNELS_MAX`] are shared, and whoever finds all of them full is told so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,9 @@ pub(super) const AGE_MAX: Duration = Duration::from_secs(300);
 const LOOK_AFTER: Duration = Duration::from_millis(1);
 /// Connections at rest.
 const IDLE_MAX: usize = 256;
-/// Shared connections.
-const CHANNELS_MAX: usize = 16;
+/// Shared connections: a hundred requests at a time over each are usual, so that this is thousands of
+/// one worker's, and still hundreds where the other side takes few.
+const CHANNELS_MAX: usize = 64;
 
 /// The connections of one worker that lead to one place.
 pub(super) struct Lane {
@@ -36,7 +38,7 @@ pub(super) struct Lane {
     /// A plain mutex, held for a push or a pop: a worker is one thread, and only probes share a lane
     /// among several.
     resting: Mutex<Vec<Resting>>,
-    channels: Mutex<Vec<Shared>>,
+    channels: Mutex<Vec<Channel>>,
     /// One at a time makes a shared connection; the others then find it.
     turnstile: Semaphore,
     /// Whether the other side was asked for HTTP/2 and chose HTTP/1.
@@ -46,11 +48,6 @@ pub(super) struct Lane {
 struct Resting {
     wire: Box<Wire>,
     since: Instant,
-}
-
-struct Shared {
-    channel: Channel,
-    used_at: Instant,
 }
 
 /// A way for one request.
@@ -90,10 +87,11 @@ impl Lane {
         let now = clock::instant();
         loop {
             let Resting { mut wire, since } = guard(&self.resting).pop()?;
-            // One that has just come to rest is as the runtime knows it: to ask the kernel as well would
-            // cost each request of a busy worker a call (one of five, measured: 8 % of its time).
-            let has_rested = now >= since + LOOK_AFTER;
-            if is_good(since, &wire, now) && wire.is_sound(has_rested) {
+            // One that has just come to rest is as the runtime knows it: to ask the kernel as well costs
+            // a call (one of five, measured: 8 % of a busy worker's time). Where an answer ended by its
+            // length the call is made: bytes too many, just behind it, would be the next one's answer.
+            let is_to_look = wire.is_counted || now >= since + LOOK_AFTER;
+            if is_good(since, &wire, now) && wire.is_sound(is_to_look) {
                 return Some(Found::Own(wire));
             }
         }
@@ -105,13 +103,20 @@ impl Lane {
     /// [`ConnectError`]; nothing has changed.
     pub(super) async fn fresh(&self, resolver: &Arc<Resolver>) -> Result<Found, ConnectError> {
         let began = clock::instant();
-        let may_share = self.destination.wants_http2 && !self.chose_http1.load(Ordering::Relaxed);
-        let turn = if may_share { self.turnstile.acquire().await.ok() } else { None };
+        let mut turn = if self.may_share() { self.turnstile.acquire().await.ok() } else { None };
         // Somebody may have made one in the meantime; an older one is not asked for here.
         if turn.is_some()
             && let Some((channel, place)) = self.channel_since(began)
         {
             return Ok(Found::Shared(channel, place));
+        }
+        if !self.may_share() {
+            // Who has waited for a connection that turned out not to be shared makes one of its own,
+            // and all of them at once.
+            turn = None;
+        } else if self.is_full() {
+            let found = self.channel().map(|(channel, place)| Found::Shared(channel, place));
+            return found.ok_or(ConnectError::Full);
         }
         let Dialled { socket, is_http2 } = self.destination.dial(resolver).await?;
         if !is_http2 {
@@ -124,9 +129,27 @@ impl Lane {
         let place = channel.place().ok_or(ConnectError::Protocol)?;
         let mut channels = guard(&self.channels);
         if channels.len() < CHANNELS_MAX {
-            channels.push(Shared { channel: channel.clone(), used_at: clock::instant() });
+            channels.push(channel.clone());
         }
+        drop(turn);
         Ok(Found::Shared(channel, place))
+    }
+
+    /// What it means that the time for a connection was over. Where others have got theirs since `began`,
+    /// the endpoint is well, and there were only too many who waited.
+    pub(super) fn late(&self, began: Instant) -> ConnectError {
+        let is_made = guard(&self.channels).iter().any(|channel| channel.born >= began);
+        if is_made { ConnectError::Full } else { ConnectError::Timeout }
+    }
+
+    fn may_share(&self) -> bool {
+        self.destination.wants_http2 && !self.chose_http1.load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        let mut channels = guard(&self.channels);
+        channels.retain(|channel| !channel.is_over());
+        channels.len() >= CHANNELS_MAX
     }
 
     /// Takes a connection back that is at rest.
@@ -149,34 +172,27 @@ impl Lane {
             expired
         };
         drop(expired);
-        guard(&self.channels).retain(|one| {
-            let is_idle = one.channel.is_idle() && now >= one.used_at + IDLE;
-            !one.channel.is_over() && !is_idle && now < one.channel.born + AGE_MAX
+        guard(&self.channels).retain(|channel| {
+            !channel.is_over() && !channel.has_rested(IDLE) && now < channel.born + AGE_MAX
         });
     }
 
     fn channel(&self) -> Option<(Channel, Place)> {
         let now = clock::instant();
-        self.channel_where(now, |channel| now < channel.born + AGE_MAX)
+        self.channel_where(|channel| now < channel.born + AGE_MAX)
     }
 
     fn channel_since(&self, began: Instant) -> Option<(Channel, Place)> {
-        self.channel_where(clock::instant(), |channel| channel.born >= began)
+        self.channel_where(|channel| channel.born >= began)
     }
 
-    fn channel_where(
-        &self,
-        now: Instant,
-        is_wanted: impl Fn(&Channel) -> bool,
-    ) -> Option<(Channel, Place)> {
+    fn channel_where(&self, is_wanted: impl Fn(&Channel) -> bool) -> Option<(Channel, Place)> {
         let mut channels = guard(&self.channels);
-        channels.retain(|one| !one.channel.is_over());
-        channels.iter_mut().find_map(|one| {
-            let is_cold = one.channel.is_idle() && now >= one.used_at + IDLE;
-            let is_wanted = is_wanted(&one.channel) && !is_cold;
-            let place = is_wanted.then(|| one.channel.place()).flatten()?;
-            one.used_at = now;
-            Some((one.channel.clone(), place))
+        channels.retain(|channel| !channel.is_over());
+        channels.iter().find_map(|channel| {
+            let is_wanted = is_wanted(channel) && !channel.has_rested(IDLE);
+            let place = is_wanted.then(|| channel.place()).flatten()?;
+            Some((channel.clone(), place))
         })
     }
 }

@@ -5,7 +5,7 @@
 //! turns of it. A pulse stands between: a wake-up that comes while the two are being polled only says
 //! that they are to be polled once more, at once; any other goes to the task.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -16,8 +16,9 @@ pub(super) struct Pulse {
     parent: Mutex<Waker>,
     is_polling: AtomicBool,
     is_woken: AtomicBool,
-    /// Whether a byte came since the last request began.
-    has_read: AtomicBool,
+    /// How often bytes came. A count and not a flag: of requests that share a connection each remembers
+    /// where it began, and none makes another forget what was heard.
+    reads: AtomicU64,
     /// Whether the socket is to be looked at even if nobody said that it is ready.
     is_to_look: AtomicBool,
     /// Answers with a status below 200 since the last request began.
@@ -30,7 +31,7 @@ impl Pulse {
             parent: Mutex::new(Waker::noop().clone()),
             is_polling: AtomicBool::new(false),
             is_woken: AtomicBool::new(false),
-            has_read: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
             is_to_look: AtomicBool::new(false),
             informational: AtomicU32::new(0),
         })
@@ -57,22 +58,22 @@ impl Pulse {
         self.is_woken.load(Ordering::SeqCst)
     }
 
-    /// A request begins.
-    pub(super) fn expect(&self) {
-        self.has_read.store(false, Ordering::Relaxed);
+    /// A request begins. Returns how often bytes came before.
+    pub(super) fn expect(&self) -> u64 {
         // From here on bytes are welcome.
         self.is_to_look.store(false, Ordering::Relaxed);
         self.informational.store(0, Ordering::Relaxed);
+        self.reads()
     }
 
     /// Bytes came.
     pub(super) fn note_read(&self) {
-        self.has_read.store(true, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a byte came since the last request began.
-    pub(super) fn has_read(&self) -> bool {
-        self.has_read.load(Ordering::Relaxed)
+    /// How often bytes came.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// Counts an answer with a status below 200.

@@ -46,8 +46,12 @@ impl AsyncRead for Socket {
                 Poll::Pending if is_to_look => look(tcp),
                 read => read,
             },
-            // Under TLS a waiting byte may be none of the answer's: a ticket, say.
-            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_read(context, buffer),
+            // What the runtime knows of was read just now. A waiting byte may be a ticket all the same;
+            // that costs a connection, and trust in it could cost an answer.
+            Stream::Tls(tls) => match Pin::new(tls.as_mut()).poll_read(context, buffer) {
+                Poll::Pending if is_to_look => look(tls.get_ref().0),
+                read => read,
+            },
         };
         if buffer.filled().len() > before {
             self.pulse.note_read();

@@ -63,9 +63,13 @@ pub enum TlsError {
 /// What was read so far, so that a thousand endpoints read each file once and share their sessions.
 #[derive(Default)]
 pub(super) struct Wardrobe {
-    configs: HashMap<(Option<PathBuf>, Option<PathBuf>, bool), Arc<ClientConfig>>,
+    configs: HashMap<Outfit, Arc<ClientConfig>>,
     system: Option<Arc<RootCertStore>>,
 }
+
+/// What makes two configurations one: the authority, our certificate, its key, and whether HTTP/2 is
+/// asked for. The key counts, so that one that cannot be read is never passed over for another's.
+type Outfit = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>, bool);
 
 impl Wardrobe {
     /// The side of a client for endpoints that are known so.
@@ -77,8 +81,9 @@ impl Wardrobe {
         tls: &UpstreamTls,
         protocol: Protocol,
     ) -> Result<Arc<ClientConfig>, TlsError> {
-        let key = (tls.ca.clone(), tls.cert.clone(), protocol == Protocol::Http2);
-        if let Some(config) = self.configs.get(&key) {
+        let is_http2 = protocol == Protocol::Http2;
+        let outfit = (tls.ca.clone(), tls.cert.clone(), tls.key.clone(), is_http2);
+        if let Some(config) = self.configs.get(&outfit) {
             return Ok(Arc::clone(config));
         }
         let roots = match &tls.ca {
@@ -100,7 +105,7 @@ impl Wardrobe {
             Protocol::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         };
         let config = Arc::new(config);
-        self.configs.insert(key, Arc::clone(&config));
+        self.configs.insert(outfit, Arc::clone(&config));
         Ok(config)
     }
 

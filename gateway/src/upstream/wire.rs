@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -38,6 +38,9 @@ pub(super) struct Wire {
     drive: Drive,
     /// When the connection was made.
     pub(super) born: Instant,
+    /// Whether its last answer ended by its length alone, so that what came behind it is not seen by the
+    /// one who reads it.
+    pub(super) is_counted: bool,
 }
 
 /// What is polled for a connection to go on.
@@ -54,8 +57,17 @@ pub(super) struct Lost {
     pub(super) error: SendError,
     /// Whether not a byte of an answer came.
     pub(super) is_unanswered: bool,
-    /// Whether the other side said that it has not begun with it.
+    /// Whether it was not sent, or the other side said that it has not begun with it.
     pub(super) is_untouched: bool,
+}
+
+/// What an error of the library says about an answer.
+fn meaning(error: &hyper::Error) -> SendError {
+    if error.is_parse() {
+        SendError::Malformed("what came is no answer of HTTP")
+    } else {
+        SendError::Broken
+    }
 }
 
 impl Wire {
@@ -70,7 +82,7 @@ impl Wire {
         let (sender, connection) = http.handshake(TokioIo::new(socket)).await?;
         let waker = Waker::from(Arc::clone(&pulse));
         let drive = Drive { connection: Some(connection), pulse, waker };
-        Ok(Self { sender, drive, born: clock::instant() })
+        Ok(Self { sender, drive, born: clock::instant(), is_counted: false })
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -82,25 +94,31 @@ impl Wire {
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Lost> {
         let pulse = Arc::clone(&self.drive.pulse);
-        pulse.expect();
+        let reads = pulse.expect();
         let counting = Arc::clone(&pulse);
         hyper::ext::on_informational(&mut request, move |_| counting.note_informational());
-        let mut sent = std::pin::pin!(self.sender.send_request(request));
+        let mut sent = std::pin::pin!(self.sender.try_send_request(request));
         let answered = poll_fn(|context| {
             let answered = self.drive.poll(context, |context| sent.as_mut().poll(context));
             let is_flooded = pulse.informational() > INFORMATIONAL_MAX;
             if is_flooded { Poll::Ready(None) } else { answered.map(Some) }
         });
         let answered = answered.await;
-        let is_unanswered = !pulse.has_read();
-        let lost = |error| Lost { error, is_unanswered, is_untouched: false };
+        let is_unanswered = pulse.reads() == reads;
+        let lost = |error, is_untouched| Lost { error, is_unanswered, is_untouched };
         match answered {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => {
-                tracing::debug!(%error, "a request got no answer");
-                Err(lost(SendError::Broken))
+            Some(Ok(response)) => {
+                self.is_counted = response.body().size_hint().exact().is_some();
+                Ok(response)
             }
-            None => Err(lost(SendError::Malformed("too many informational answers"))),
+            Some(Err(error)) => {
+                // What comes back was never written.
+                let is_untouched = error.message().is_some();
+                let error = error.into_error();
+                tracing::debug!(%error, "a request got no answer");
+                Err(lost(meaning(&error), is_untouched))
+            }
+            None => Err(lost(SendError::Malformed("too many informational answers"), false)),
         }
     }
 

@@ -54,20 +54,21 @@ async fn u20_a_switch_of_protocols_that_nobody_asked_for_ends_the_connection() {
 
 #[tokio::test]
 async fn u23_a_head_that_is_too_large_or_no_http_is_no_answer() {
-    let large = format!("x-large: {}\r\n", "x".repeat(70_000));
+    let large = format!("x-large: {}\r\n", "x".repeat(33_000));
     let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
     for (what, head) in [
-        ("64 KiB", answer(200, &large, "{}")),
+        ("32 KiB", answer(200, &large, "{}")),
         ("200 fields", answer(200, &many, "{}")),
         ("NUL", answer(200, "x-a: b\0c\r\n", "{}")),
         ("two lengths", answer(200, "content-length: 99\r\n", "{}")),
         ("a length that is none", b"HTTP/1.1 200 X\r\ncontent-length: -2\r\n\r\n{}".to_vec()),
     ] {
         let raw = Raw::always(vec![Act::Say(head), Act::Hang]).await;
-        assert_eq!(kit(raw.address).ask().await, Err(SendError::Broken), "{what}");
+        let kit = kit(raw.address);
+        assert!(matches!(kit.ask().await, Err(SendError::Malformed(_))), "{what}");
         until("the connection is closed", || raw.left().len() == 1).await;
     }
-    let fitting = format!("x-large: {}\r\n", "x".repeat(60_000));
+    let fitting = format!("x-large: {}\r\n", "x".repeat(30_000));
     let raw = Raw::always(vec![Act::Say(answer(200, &fitting, "{}"))]).await;
     assert_eq!(kit(raw.address).ask().await, Ok((200, "{}".to_owned())));
 }

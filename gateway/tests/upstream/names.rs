@@ -74,6 +74,27 @@ async fn an_address_that_swallows_everything_costs_a_quarter_of_a_second() {
 }
 
 #[tokio::test]
+async fn a_name_whose_address_swallows_everything_is_asked_anew() {
+    let raw = Raw::always(vec![Act::Say(good("x"))]).await;
+    let port = raw.address.port();
+    let (_, _hole) = black_hole(SocketAddr::new("127.0.0.2".parse().unwrap(), port)).await;
+    let has_moved = Arc::new(AtomicBool::new(false));
+    let moved = Arc::clone(&has_moved);
+    let lookup = Box::new(move |_: &str| -> gateway::upstream::Answering {
+        let last = if moved.load(Ordering::SeqCst) { 1 } else { 2 };
+        Box::pin(async move { Ok(vec![[127, 0, 0, last].into()]) })
+    });
+    let kit = kit_with(&format!("gpu-a:{port}"), lookup, |_| {}).unwrap();
+    assert_eq!(kit.ask().await, refused(ConnectError::Timeout));
+    has_moved.store(true, Ordering::SeqCst);
+    // Long before the answer has lost its freshness.
+    pass(Duration::from_secs(2)).await;
+    // This one has the name asked anew, and goes by what is known.
+    assert_eq!(kit.ask().await, refused(ConnectError::Timeout));
+    assert_eq!(kit.ask().await.map(|(status, _)| status), Ok(200));
+}
+
+#[tokio::test]
 async fn m08_a_name_that_leads_to_a_metadata_address_is_not_followed() {
     for address in ["169.254.169.254", "::ffff:169.254.169.254", "fd00:ec2::254", "0.0.0.0"] {
         let kit = kit_with("gpu-a:1", always(&[address]), |_| {}).unwrap();

@@ -103,6 +103,11 @@ impl House {
 
 /// Answers the first request of each connection and ends it in good order.
 async fn serve(config: ServerConfig) -> (SocketAddr, Book) {
+    serve_late(config, Duration::ZERO).await
+}
+
+/// The same, with a handshake that begins only after `late`.
+async fn serve_late(config: ServerConfig, late: Duration) -> (SocketAddr, Book) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let book = Book::default();
@@ -112,6 +117,7 @@ async fn serve(config: ServerConfig) -> (SocketAddr, Book) {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, written) = (acceptor.clone(), Arc::clone(&written));
             tokio::spawn(async move {
+                tokio::time::sleep(late).await;
                 let Ok(mut tls) = acceptor.accept(stream).await else { return };
                 let mut piece = [0; 4096];
                 let _ = tls.read(&mut piece).await;
@@ -256,4 +262,26 @@ async fn an_endpoint_that_does_not_choose_http2_is_spoken_to_in_http1() {
     for _ in 0..3 {
         assert_eq!(kit.ask().await.map(|(status, _)| status), Ok(200));
     }
+}
+
+#[tokio::test]
+async fn a_burst_at_an_endpoint_that_does_not_choose_http2_does_not_queue() {
+    let house = House::new();
+    let mut config = house.server("gpu-a.test", false, false);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // One after the other they would take two and a half times what a connection may.
+    let (address, _) = serve_late(config, Duration::from_millis(150)).await;
+    let authority = format!("gpu-a.test:{}", address.port());
+    let kit = kit_with(&authority, always(&["127.0.0.1"]), |endpoint| {
+        endpoint.tls = Some(house.trusted());
+        endpoint.protocol = Protocol::Http2;
+    });
+    let kit = Arc::new(kit.unwrap());
+    let mut all = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let kit = Arc::clone(&kit);
+        all.spawn(async move { kit.ask().await.map(|(status, _)| status) });
+    }
+    let answers = all.join_all().await;
+    assert!(answers.iter().all(|answer| *answer == Ok(200)), "{answers:?}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gateway::config::Protocol;
-use gateway::upstream::SendError;
+use gateway::upstream::{ConnectError, SendError};
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http_body_util::BodyExt;
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::{Kit, always, kit_with};
+use crate::kit::{Kit, always, kit_with, pass};
 use crate::local::{soon, until};
 use crate::secure::House;
 
@@ -30,6 +30,8 @@ enum Deed {
     AnswerLater,
     /// Says the head and one piece, and waits for the stream to be reset.
     Begin,
+    /// Says the head and one piece, and ends the stream by a reset that gives no error.
+    Cut(Reason),
     /// Refuses the stream.
     Refuse,
     /// Breaks the connection off.
@@ -144,9 +146,13 @@ async fn perform(
     let head = Response::builder().header("content-type", "application/json").body(()).unwrap();
     let mut stream = answer.send_response(head, false).unwrap();
     let text = Bytes::from_static(br#"{"choices":[{"message":{"content":"x"}}]}"#);
-    let is_end = deed != Deed::Begin;
+    let is_end = !matches!(deed, Deed::Begin | Deed::Cut(_));
     stream.send_data(text, is_end).unwrap();
-    if !is_end {
+    if let Deed::Cut(reason) = deed {
+        // Behind the piece, which is first given time to go.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        stream.send_reset(reason);
+    } else if !is_end {
         let reason = std::future::poll_fn(|context| stream.poll_reset(context)).await;
         books.resets.lock().unwrap().extend(reason);
     }
@@ -295,6 +301,55 @@ async fn a_body_that_is_dropped_resets_its_stream_and_no_other() {
     assert_eq!(resets(), [Reason::CANCEL]);
     assert_eq!(kit.ask().await.map(|(status, _)| status), Ok(200));
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_before_its_end_has_no_good_end() {
+    for reason in [Reason::NO_ERROR, Reason::CANCEL, Reason::INTERNAL_ERROR] {
+        let server = Server::start(100, None, move |_| Deed::Cut(reason)).await;
+        let mut body = server.kit().head().await.unwrap().into_body();
+        soon("a piece", body.frame()).await.unwrap().unwrap();
+        let end = soon("the end", body.frame()).await;
+        assert!(matches!(end, Some(Err(_))), "{reason}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_connection_is_made_that_is_not_kept_and_who_finds_all_full_is_told() {
+    let server = Server::start(1, None, |_| Deed::AnswerLater).await;
+    let kit = Arc::new(server.kit());
+    // One after the other, so that none waits for its turn for longer than a connection may take.
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let kit = Arc::clone(&kit);
+        all.spawn(async move { kit.ask().await.map(|(status, _)| status) });
+        until("it is there", || server.count() == number + 1).await;
+    }
+    let full = SendError::Connect(ConnectError::Full);
+    assert_eq!(kit.ask().await, Err(full));
+    assert_eq!((server.connections(), full.cause()), (64, None));
+    server.books.steps.add_permits(65);
+    let answers = all.join_all().await;
+    assert!(answers.iter().all(|answer| *answer == Ok(200)), "{answers:?}");
+    assert_eq!(kit.ask().await.map(|(status, _)| status), Ok(200));
+    assert_eq!(server.connections(), 64);
+}
+
+#[tokio::test]
+async fn a_shared_connection_rests_from_the_end_of_its_last_request() {
+    let server =
+        Server::start(100, None, |number| if number == 0 { Deed::Begin } else { Deed::Answer })
+            .await;
+    let kit = server.kit();
+    let mut body = kit.head().await.unwrap().into_body();
+    soon("a piece", body.frame()).await.unwrap().unwrap();
+    pass(Duration::from_secs(21)).await;
+    drop(body);
+    assert_eq!(kit.ask().await.map(|(status, _)| status), Ok(200));
+    assert_eq!(server.connections(), 1, "it was in use a moment ago");
+    pass(Duration::from_secs(21)).await;
+    assert_eq!(kit.ask().await.map(|(status, _)| status), Ok(200));
+    assert_eq!(server.connections(), 2);
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ async fn first_content(
     let Some(request) = request(upstream, pool, endpoint, mark) else { return NOTHING };
     let response = match upstream.send(endpoint, request).await {
         Ok(response) => response,
-        Err(error) => return failed(error.cause()),
+        Err(error) => return error.cause().map_or(NOTHING, failed),
     };
     if !response.status().is_success() {
         return judged(endpoint, response.status().as_u16());

@@ -14,12 +14,17 @@ use crate::error::ApiError;
 use crate::fleet::Admission;
 use crate::upstream::SendError;
 
+/// Who finds that this node has nothing left for a connection is told to come back after this long.
+const OWN_PAUSE: Duration = Duration::from_secs(1);
+
 /// What kind of failure an attempt was: whether another endpoint, or the same one again, may be asked
 /// depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum FailureKind {
     /// No connection could be made.
     Refused,
+    /// There was nothing here to make a connection of, which is no endpoint's fault.
+    Own,
     /// The connection broke before the answer could be passed on.
     Cut,
     /// A limit of time has passed.
@@ -125,6 +130,11 @@ pub(super) fn malformed(admission: Admission, cause: Cause) -> Failure {
 pub(super) fn broken(admission: Admission, error: SendError) -> Failure {
     tracing::debug!(endpoint = %admission.endpoint().key, %error, "no answer");
     let (cause, kind) = match error {
+        SendError::Connect(error) if error.is_ours() => {
+            // Nothing was sent, which says nothing about the endpoint.
+            admission.withdraw();
+            return Failure::new(FailureKind::Own, ApiError::all_full(OWN_PAUSE));
+        }
         SendError::Connect(_) => (Cause::Refused, FailureKind::Refused),
         SendError::Broken => (Cause::Cut, FailureKind::Cut),
         SendError::Malformed(_) => return malformed(admission, Cause::Malformed),
