@@ -76,6 +76,8 @@ pub struct Endpoint {
     score: Score,
     /// Whether it refused our credential, and has served nothing since.
     is_misconfigured: AtomicBool,
+    /// How many requests it has denied since it served the last one.
+    denied: AtomicU32,
     latency_us: AtomicU64,
     sink: Sink,
 }
@@ -118,6 +120,7 @@ impl Endpoint {
             allowance: Allowance::new(&config.limits),
             score: Score::default(),
             is_misconfigured: AtomicBool::new(false),
+            denied: AtomicU32::new(0),
             latency_us: AtomicU64::new(0),
             sink: Arc::clone(sink),
         }
@@ -210,6 +213,17 @@ impl Endpoint {
     pub fn refuse_credential(&self, now: Duration, period: Duration) {
         self.is_misconfigured.store(true, Ordering::Relaxed);
         self.shunned.begin(now, period);
+    }
+
+    /// As [`Self::refuse_credential`], unless it is the first such refusal since it served a request:
+    /// one alone may be about what was asked, and others must not pay for it. Returns whether it is left
+    /// alone.
+    pub fn deny(&self, now: Duration, period: Duration) -> bool {
+        let is_again = self.denied.fetch_add(1, Ordering::Relaxed) > 0;
+        if is_again {
+            self.refuse_credential(now, period);
+        }
+        is_again
     }
 
     /// Whether it refused our credential when it was last asked in earnest.
@@ -419,8 +433,12 @@ impl Endpoint {
     }
 
     fn note_success(&self, took: Duration) {
+        // Read first, so that the cores do not take the line from each other.
         if self.is_misconfigured() {
             self.is_misconfigured.store(false, Ordering::Relaxed);
+        }
+        if self.denied.load(Ordering::Relaxed) > 0 {
+            self.denied.store(0, Ordering::Relaxed);
         }
         let newest = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let _ = self.latency_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |mean| {

@@ -5,7 +5,7 @@
 //! pool that was asked for is presumed dead, one of those nonetheless.
 //!
 //! Invariants: one deadline and one number of attempts for all pools; of one request at most two
-//! endpoints die (see `quarantine`); no endpoint is asked twice while
+//! endpoints die (see `quarantine`), and at most two deny it; no endpoint is asked twice while
 //! another is left, and none a third time; the breaker is asked again before each attempt; each attempt
 //! but the first is charged to the budget of the pool that was asked for.
 
@@ -124,6 +124,9 @@ impl Gate {
                 Err(failure) => {
                     line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
                     reason = failure.kind.reason();
+                    if failure.kind.is_denial() {
+                        most = most.min(line.attempts + 1);
+                    }
                     course.may_go_on = self.retry.failover_on.lets(failure.kind);
                     let may_repeat = !course.has_repeated && self.retry.on.lets(failure.kind);
                     course.again = may_repeat.then_some((place, endpoint));
@@ -271,11 +274,16 @@ impl FailureKind {
             Self::Refused
             | Self::Timeout
             | Self::Malformed
-            | Self::Auth
+            | Self::Auth(_)
             | Self::Limited(_)
             | Self::Status(_)
             | Self::Neutral => false,
         }
+    }
+
+    /// Whether the endpoint may deny what was asked and not who asks: as others may, then.
+    fn is_denial(self) -> bool {
+        matches!(self, Self::Auth(code) if code != StatusCode::UNAUTHORIZED.as_u16())
     }
 
     /// Its name among the reasons of further attempts; a closed list.
@@ -285,7 +293,7 @@ impl FailureKind {
             Self::Cut => "cut",
             Self::Timeout => "timeout",
             Self::Malformed => "malformed",
-            Self::Auth => "auth",
+            Self::Auth(_) => "auth",
             Self::Limited(_) => "limited",
             Self::Status(_) => "status",
             Self::Neutral => "neutral",
@@ -302,7 +310,7 @@ impl RetryOn {
             FailureKind::Cut
             | FailureKind::Timeout
             | FailureKind::Malformed
-            | FailureKind::Auth
+            | FailureKind::Auth(_)
             | FailureKind::Limited(_)
             | FailureKind::Neutral => false,
         }
@@ -317,7 +325,7 @@ impl FailoverOn {
             FailureKind::Cut => self.cut,
             FailureKind::Timeout => self.timeout,
             FailureKind::Malformed => self.malformed,
-            FailureKind::Auth => self.auth,
+            FailureKind::Auth(_) => self.auth,
             FailureKind::Limited(code) | FailureKind::Status(code) => {
                 self.codes.as_ref().is_none_or(|codes| codes.contains(&code))
             }
