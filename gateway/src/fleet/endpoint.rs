@@ -194,48 +194,6 @@ impl Endpoint {
         }
     }
 
-    /// Leaves the endpoint, and its quota group, out of choosing for `period`: it asked for a pause. A
-    /// shorter pause never shortens a longer one.
-    pub fn cool(&self, now: Duration, period: Duration) {
-        self.pause.begin(now, period);
-    }
-
-    /// As [`Self::cool`], because a limit was reached. Returns how long the pause is, which an earlier
-    /// one may have made longer.
-    pub fn limit(&self, now: Duration, period: Duration) -> Duration {
-        let left = self.cooling_for(now);
-        self.pause.begin_limited(now, period);
-        period.max(left)
-    }
-
-    /// Leaves it alone for `period` and marks it: it refused our credential, and until it has served a
-    /// request again somebody has to look at its configuration.
-    pub fn refuse_credential(&self, now: Duration, period: Duration) {
-        self.is_misconfigured.store(true, Ordering::Relaxed);
-        self.shunned.begin(now, period);
-    }
-
-    /// As [`Self::refuse_credential`], unless it is the first such refusal since it served a request:
-    /// one alone may be about what was asked, and others must not pay for it. Returns whether it is left
-    /// alone.
-    pub fn deny(&self, now: Duration, period: Duration) -> bool {
-        let is_again = self.denied.fetch_add(1, Ordering::Relaxed) > 0;
-        if is_again {
-            self.refuse_credential(now, period);
-        }
-        is_again
-    }
-
-    /// Whether it refused our credential when it was last asked in earnest.
-    pub fn is_misconfigured(&self) -> bool {
-        self.is_misconfigured.load(Ordering::Relaxed)
-    }
-
-    /// How much of a pause is left: one that it asked for, or one after it refused our credential.
-    pub fn cooling_for(&self, now: Duration) -> Duration {
-        self.pause.left(now).max(self.shunned.left(now))
-    }
-
     /// Requests in flight from this node.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
@@ -347,13 +305,23 @@ impl Endpoint {
         });
     }
 
-    /// Whether choosing should consider it at all.
-    pub(super) fn is_promising(&self, now: Duration) -> bool {
+    /// Whether its breaker, the cluster or an order has it in; it may be paused or full all the same.
+    pub(super) fn is_in(&self) -> bool {
         match self.forced() {
             Forced::Open => false,
             Forced::Closed => true,
-            Forced::Auto => self.weight() > 0 && self.cooling_for(now).is_zero(),
+            Forced::Auto => self.weight() > 0,
         }
+    }
+
+    /// Whether choosing should consider it at all.
+    pub(super) fn is_promising(&self, now: Duration) -> bool {
+        self.is_in() && !self.is_paused(now)
+    }
+
+    /// Whether it is left alone for a while; an operator's word goes above that.
+    fn is_paused(&self, now: Duration) -> bool {
+        self.forced() != Forced::Closed && !self.cooling_for(now).is_zero()
     }
 
     /// The weight that the breaker gives it, in hundredths; 0: it is out on this node.
