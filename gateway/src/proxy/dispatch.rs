@@ -92,13 +92,16 @@ impl Gate {
             header: &header,
         };
         pool.budget.request(clock::now(), is_repetition(caller.1));
-        // One that is held for deadly is asked about once.
+        // One that is held for deadly is asked about once, and its fault has counted already.
         let is_deadly = self.quarantine.holds(clock::now(), &call.body);
         let mut most = if is_deadly { 1 } else { self.retry.max_attempts };
         let mut reason = "";
         while line.attempts < most {
             let Some((place, chosen)) = course.next(asker).await else { break };
-            let Chosen { admission, is_degraded } = chosen;
+            let Chosen { mut admission, is_degraded } = chosen;
+            if is_deadly {
+                admission = admission.repeats();
+            }
             if line.attempts > 0 && !self.may_spend(pool, reason) {
                 admission.withdraw();
                 return Err(course.error().final_answer());
@@ -111,12 +114,12 @@ impl Gate {
             }
             let serving = course.chain.get(place).map_or(pool, |pool| pool).clone();
             let endpoint = Arc::clone(admission.endpoint());
-            line.begin_attempt(endpoint.key.as_str());
+            line.begin_attempt(endpoint.key.as_str(), is_deadly);
             course.tried.insert(&endpoint);
             let run = attempt::run(upstream, &serving, call, caller, deadline, admission);
             match run.await {
                 Ok(answer) => {
-                    self.quarantine.forgive(&call.body);
+                    self.quarantine.forgive(clock::now(), &call.body);
                     let fallback = (place > 0).then_some(serving);
                     let pool = Arc::clone(pool);
                     return Ok(Served { answer, pool, fallback, endpoint, is_degraded });
