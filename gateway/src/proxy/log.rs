@@ -16,7 +16,7 @@ use crate::keys::Caller;
 const TEXT_BYTES_MAX: usize = 128;
 
 /// The status that stands for a client that left.
-const CLIENT_LEFT: u16 = 499;
+pub(super) const CLIENT_LEFT: u16 = 499;
 
 /// The access log's line of one request, written when it ends: if nobody says how, the client left.
 pub(super) struct Line {
