@@ -3,7 +3,13 @@
 //! The log is a pipe as from a supervisor. What is claimed holds for the real process alone, so that
 //! one is started.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
 
 mod process;
 
