@@ -77,6 +77,8 @@ pub struct App {
     pub seat: Arc<Seat>,
     /// Its endpoints.
     pub fleet: Arc<Fleet>,
+    /// What is counted.
+    pub meters: Arc<Meters>,
     /// Who it is to its clients; `None`: they connect in the clear.
     pub identity: Option<Arc<Identity>>,
     server: Server,
@@ -140,7 +142,7 @@ impl App {
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
-        let gate = gate(config, node, &fleet, meters);
+        let gate = gate(config, node, &fleet, Arc::clone(&meters));
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
@@ -152,6 +154,7 @@ impl App {
             gossip_address: carrier.map(|carrier| carrier.local_addr),
             seat,
             fleet,
+            meters,
             identity,
             server,
             admin,

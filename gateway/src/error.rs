@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use crate::proxy::route::Dialect;
 
-/// A client that would have to wait longer is told not to retry by itself: the official clients do
-/// not obey a longer pause and come back after half a second.
+/// A client that would have to wait longer is told not to retry by itself: OpenAI's for JavaScript does
+/// not obey a longer pause and comes back after half a second. Its client for Python obeys up to two
+/// minutes, Anthropic's clients longer; neither is told apart here.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A refusal or failure, as a client sees it.

@@ -97,13 +97,13 @@ impl Pool {
 
     /// Counts for how long every endpoint is out; `passed` is the time since this was last asked.
     fn measure(&self, now: Duration, passed: Duration) {
-        let is_all_open = self.is_all_open(now);
+        let is_all_open = self.is_all_open();
         self.meters.all_open.set(if is_all_open { 1.0 } else { 0.0 });
         if is_all_open {
             let passed = u64::try_from(passed.as_millis()).unwrap_or(0);
             let sum = self.all_open_ms.fetch_add(passed, Ordering::Relaxed).saturating_add(passed);
             self.meters.all_open_seconds.absolute(sum / 1_000);
-        } else {
+        } else if self.endpoints.iter().any(|endpoint| endpoint.is_promising(now)) {
             self.is_degraded.store(false, Ordering::Relaxed);
         }
     }

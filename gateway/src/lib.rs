@@ -20,6 +20,7 @@ pub mod history;
 pub mod keep;
 pub mod keys;
 pub mod limits;
+pub mod lines;
 pub mod metrics;
 pub mod mock;
 pub mod proxy;

@@ -5,8 +5,10 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks on its streams")]
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +17,7 @@ use gateway::app::App;
 use gateway::config::{self, Config, LogFormat};
 use gateway::demo;
 use gateway::handles;
+use gateway::lines::Lines;
 use gateway::mock::{self, Mock};
 use gateway::replay;
 use tokio::signal::unix::{SignalKind, signal};
@@ -133,9 +136,9 @@ fn run(verb: Verb) -> Result<(), (u8, String)> {
     match verb {
         Verb::Serve { config } => {
             let config = read(&config)?;
-            log_as(config.log.format, &config.log.level);
+            let lines = log_as(config.log.format, &config.log.level)?;
             handles::raise();
-            control()?.block_on(serve(&config))
+            control()?.block_on(serve(&config, &lines))
         }
         Verb::Demo { exit } => {
             control()?.block_on(demo::run(exit)).map_err(|error| (STORY_FAILED, error))
@@ -158,7 +161,7 @@ fn run(verb: Verb) -> Result<(), (u8, String)> {
             Ok(())
         }
         Verb::Mock { listen, name } => {
-            log_as(LogFormat::Text, "info");
+            let _lines = log_as(LogFormat::Text, "info")?;
             control()?.block_on(serve_mock(listen, &name))
         }
         Verb::Certs { verb } => {
@@ -184,24 +187,39 @@ fn control() -> Result<tokio::runtime::Runtime, (u8, String)> {
         .map_err(|error| (UNAVAILABLE, format!("no threads: {error}")))
 }
 
-fn log_as(format: LogFormat, level: &str) {
+/// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader.
+fn log_as(format: LogFormat, level: &str) -> Result<Lines, (u8, String)> {
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = stderr().and_then(Lines::start);
+    let lines = lines.map_err(|error| (UNAVAILABLE, format!("no log: {error}")))?;
+    let writer = lines.writer();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_writer(move || writer.clone())
+        // They would be told on stderr, by whoever serves.
+        .log_internal_errors(false)
+        .with_ansi(io::stderr().is_terminal());
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
+    std::panic::set_hook(Box::new(|info| tracing::error!(panic = %info, "a fault of our own")));
+    Ok(lines)
 }
 
-async fn serve(config: &Config) -> Result<(), (u8, String)> {
+/// A handle of stderr for one thread alone: the library's is locked while it writes, and others have
+/// a last word to say there.
+fn stderr() -> io::Result<File> {
+    Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
+}
+
+async fn serve(config: &Config, lines: &Lines) -> Result<(), (u8, String)> {
     let unavailable = |error: String| (UNAVAILABLE, error);
     // Signals are heard from the start, so that one during start-up is not lost.
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| unavailable(error.to_string()))?;
     let app = App::start(config).await.map_err(|error| unavailable(chain(&error)))?;
+    lines.count(app.meters.counter("log_lines_lost_total", &[]));
     tracing::info!(clients = %app.address, operators = %app.admin_address,
         gossip = ?app.gossip_address, node = %app.seat.me, "serving");
     tokio::select! {

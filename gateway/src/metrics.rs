@@ -4,8 +4,7 @@
 //! process (the demo) do not count into each other. Labels are taken from configured names and from
 //! closed lists only, so that no client can make series.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use breaker::Outcome;
@@ -69,6 +68,10 @@ const TOKEN_USAGE: &str = "gen_ai_client_token_usage";
 
 const METADATA: Metadata<'static> = Metadata::new("quorumgate", Level::INFO, None);
 
+/// The statuses that an answer may have.
+const CODE_MIN: u16 = 200;
+const CODE_MAX: u16 = 599;
+
 /// The recorder of one gateway.
 pub struct Meters {
     recorder: PrometheusRecorder,
@@ -96,7 +99,9 @@ pub struct EndpointMeters {
 /// What is counted for one pool.
 pub struct PoolMeters {
     model: String,
-    by_code: Mutex<BTreeMap<u16, Counter>>,
+    /// Its answers by status, from [`CODE_MIN`] on; resolved at the first one, so that no series is there
+    /// for what has never happened.
+    by_code: Box<[OnceLock<Counter>]>,
     /// Time from the request to the first content, in seconds.
     pub first_token: Histogram,
     /// Time from the request to the end of the answer, in seconds.
@@ -197,7 +202,7 @@ impl Meters {
         let labels = [("model", model)];
         PoolMeters {
             model: model.to_owned(),
-            by_code: Mutex::default(),
+            by_code: (CODE_MIN..=CODE_MAX).map(|_| OnceLock::new()).collect(),
             first_token: self.gen_ai(FIRST_TOKEN, &labels),
             duration: self.gen_ai(REQUEST_DURATION, &labels),
             per_output_token: self.gen_ai(PER_OUTPUT_TOKEN, &labels),
@@ -211,12 +216,17 @@ impl Meters {
 
     /// Counts an answer of `pool` with this status.
     pub fn answered(&self, pool: &PoolMeters, status: u16) {
-        let mut by_code = pool.by_code.lock().unwrap_or_else(PoisonError::into_inner);
-        let counter = by_code.entry(status).or_insert_with(|| {
+        let resolve = || {
             let code = status.to_string();
             self.counter("requests_total", &[("model", &pool.model), ("code", &code)])
-        });
-        counter.increment(1);
+        };
+        let known =
+            status.checked_sub(CODE_MIN).and_then(|place| pool.by_code.get(usize::from(place)));
+        match known {
+            Some(counter) => counter.get_or_init(resolve).increment(1),
+            // No status of HTTP that is ever passed on.
+            None => resolve().increment(1),
+        }
     }
 
     /// Folds what histograms were told into their buckets. Until then each sample takes memory, so that

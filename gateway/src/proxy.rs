@@ -134,9 +134,10 @@ impl Gate {
                 return Ok(limit::show(&refused.left, response));
             }
         };
-        let deadline = started + pool.timeouts.total;
-        // The client may have taken its time to say what it wants, and waits from then on. A limit
-        // beyond the pool's own, be it beyond the reach of any clock, changes nothing.
+        // The client may have taken its time to say what it wants, which is nobody's but its own: all
+        // limits run from here.
+        let deadline = clock::instant() + pool.timeouts.total;
+        // A limit beyond the pool's own, be it beyond the reach of any clock, changes nothing.
         let limit = client_timeout(&head.headers);
         let own = limit.and_then(|limit| clock::instant().checked_add(limit));
         let own = own.filter(|own| *own < deadline);

@@ -85,6 +85,13 @@ async fn a02_a_client_that_leaves_while_it_waits_lets_the_upstream_go() {
             until("the upstream is asked", || raw.count() == number + 1).await;
             leaves(client, &raw, &house, what).await;
         }
+        let told = house.app.meters.render();
+        for line in [
+            "quorumgate_requests_total{model=\"demo\",code=\"499\"} 2\n",
+            "gen_ai_server_request_duration_count{model=\"demo\"} 2\n",
+        ] {
+            assert!(told.contains(line), "{what}: {told}");
+        }
     }
 }
 

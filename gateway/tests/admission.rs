@@ -389,3 +389,22 @@ models:
     assert!(said(499).iter().all(|caller| caller == "team-all"));
     assert!(!gateway.log().concat().contains("sk-0123"), "a key in the log");
 }
+
+#[tokio::test]
+async fn a_client_that_takes_its_time_to_ask_has_all_of_the_time_for_its_answer() {
+    let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
+    let top = "circuit_breaker: { slow: { total: 250ms, first_token: off } }\n\
+               timeouts: { connect: 300ms, first_byte: 300ms, idle: 300ms, total: 300ms }";
+    let house = Plan::of(&[("a", raw.address)]).top(top).start().await;
+    let mut client = TcpStream::connect(house.address()).await.unwrap();
+    let length = QUESTION.len();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n"
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    // Longer than the overall limit, which real sockets know no shorter way to let pass.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    client.write_all(QUESTION.as_bytes()).await.unwrap();
+    let text = read_until(&mut client, "yes").await;
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+}

@@ -299,6 +299,7 @@ async fn an_anthropic_client_is_refused_in_its_own_form_at_the_door_and_behind_i
         assert_eq!(body["error"]["type"], kind, "{body}");
         assert_eq!(body["error"].as_object().unwrap().len(), 4, "{body}");
         assert!(!reply.header("x-request-id").is_empty());
+        assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
     }
     let reply = RESPONSES.ask(false).send(house.address()).await;
     assert!(reply.json().get("type").is_none(), "{}", reply.text());

@@ -56,7 +56,7 @@ async fn every_status_means_what_its_list_says() {
                 (422, 422, NOTHING),
                 (429, 429, PAUSE),
                 (401, 502, PAUSE),
-                (403, 502, PAUSE),
+                (403, 502, NOTHING),
             ],
         ),
         (
@@ -68,7 +68,7 @@ async fn every_status_means_what_its_list_says() {
                 (403, 502, FAULT),
                 (501, 501, NOTHING),
                 (503, 503, PAUSE),
-                (407, 502, PAUSE),
+                (407, 502, NOTHING),
                 (401, 502, PAUSE),
             ],
         ),
@@ -85,15 +85,30 @@ async fn every_status_means_what_its_list_says() {
 
 #[tokio::test]
 async fn a_list_leaves_what_it_does_not_name_where_the_table_has_it() {
-    for (top, status, told) in [
-        ("circuit_breaker: { capacity_status_codes: [503] }", 429, 429),
-        ("circuit_breaker: { credential_status_codes: [407] }", 401, 502),
-        ("circuit_breaker: { credential_status_codes: [407] }", 403, 502),
+    for (top, status, told, expected) in [
+        ("circuit_breaker: { capacity_status_codes: [503] }", 429, 429, PAUSE),
+        ("circuit_breaker: { credential_status_codes: [407] }", 401, 502, PAUSE),
+        ("circuit_breaker: { credential_status_codes: [407] }", 403, 502, NOTHING),
     ] {
         let raw = Raw::always(vec![Act::Say(failed(status))]).await;
         let house = Plan::of(&[("a", raw.address)]).top(top).start().await;
         assert_eq!(house.ask().await.status, told, "{status} with {top}");
-        assert_eq!(left(&house), PAUSE, "{status} with {top}");
+        assert_eq!(left(&house), expected, "{status} with {top}");
+    }
+}
+
+#[tokio::test]
+async fn one_denied_request_is_asked_about_twice_and_takes_nothing_out() {
+    let denies = || Raw::always(vec![Act::Say(failed(403))]);
+    let (a, b, c) = (denies().await, denies().await, denies().await);
+    let all = [("a", a.address), ("b", b.address), ("c", c.address)];
+    let house = Plan::of(&all).start().await;
+    let reply = house.ask().await;
+    assert_eq!((reply.status, reply.code().as_str()), (502, "upstream_auth"));
+    assert_eq!(a.count() + b.count() + c.count(), 2);
+    for name in ["a", "b", "c"] {
+        assert!(house.endpoint(name).cooling_for(clock::now()).is_zero(), "{name}");
+        assert!(!house.endpoint(name).is_misconfigured(), "{name}");
     }
 }
 

@@ -181,7 +181,7 @@ impl Admin {
             tenants::measure(now, &self.meters, endpoint);
         }
         for pool in self.seat.fleet().pools() {
-            pool.meters.all_open.set(if pool.is_all_open(now) { 1.0 } else { 0.0 });
+            pool.meters.all_open.set(if pool.is_all_open() { 1.0 } else { 0.0 });
         }
         let council = self.seat.council();
         self.meters.gauge("electorate", &[]).set(council.electorate_size() as f64);

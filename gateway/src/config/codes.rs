@@ -16,7 +16,8 @@ pub struct StatusCodes {
     pub neutral: Vec<u16>,
     /// The endpoint is busy, not ill; 429 by default.
     pub capacity: Vec<u16>,
-    /// The endpoint refuses the gateway's own credential; 401 and 403 by default.
+    /// The endpoint refuses the gateway's own credential; 401 and 403 by default. A 401 says so at once;
+    /// another one may be about the request, and is believed when the next one meets it too.
     pub credential: Vec<u16>,
     /// The faults whose `Retry-After` is obeyed; 503 and 529 by default. This list names no class.
     pub pause: Vec<u16>,

@@ -51,7 +51,7 @@ pub struct FailClosed {
     pub max_input_tokens: Option<u64>,
     /// By what prompts are counted exactly where the estimate is near the limit; `None`: not at all.
     pub tokenizer: Option<Tokenizer>,
-    /// The largest `n`; 1 to 128, 16 by default.
+    /// The largest `n` and `best_of`; 1 to 128, 16 by default.
     pub max_n: u32,
 }
 

@@ -214,7 +214,7 @@ impl Pool {
         });
         match found {
             Some(admission) => Ok(Chosen { admission, is_degraded: false }),
-            None if tried.has_any_of(self) && !self.is_all_open_to(now, asker) => {
+            None if tried.has_any_of(self) && self.has_promising_to(now, asker) => {
                 Err(Unavailable::Exhausted)
             }
             None => Err(self.all_out(now, asker, tried)),
@@ -266,14 +266,18 @@ impl Pool {
         chosen.ok_or(Unavailable::Exhausted)
     }
 
-    /// Whether every endpoint is out by its breaker, the cluster or an order.
-    pub fn is_all_open(&self, now: Duration) -> bool {
-        !self.endpoints.iter().any(|endpoint| endpoint.is_promising(now))
+    /// Whether every endpoint is out by its breaker, the cluster or an order. One that is paused or full
+    /// is not: it is known to live.
+    pub fn is_all_open(&self) -> bool {
+        !self.endpoints.iter().any(|endpoint| endpoint.is_in())
     }
 
     fn is_all_open_to(&self, now: Duration, asker: Asker<'_>) -> bool {
-        let mut all = self.endpoints.iter();
-        !all.any(|endpoint| endpoint.is_promising_to(now, &asker.judge(endpoint)))
+        !self.endpoints.iter().any(|endpoint| endpoint.is_in_to(now, &asker.judge(endpoint)))
+    }
+
+    fn has_promising_to(&self, now: Duration, asker: Asker<'_>) -> bool {
+        self.endpoints.iter().any(|one| one.is_promising_to(now, &asker.judge(one)))
     }
 
     /// Asks group after group, as the policy says.

@@ -76,6 +76,8 @@ pub struct Endpoint {
     score: Score,
     /// Whether it refused our credential, and has served nothing since.
     is_misconfigured: AtomicBool,
+    /// How many requests it has denied since it served the last one.
+    denied: AtomicU32,
     latency_us: AtomicU64,
     sink: Sink,
 }
@@ -118,6 +120,7 @@ impl Endpoint {
             allowance,
             score: Score::default(),
             is_misconfigured: AtomicBool::new(false),
+            denied: AtomicU32::new(0),
             latency_us: AtomicU64::new(0),
             sink: Arc::clone(sink),
         }
@@ -189,37 +192,6 @@ impl Endpoint {
             FORCED_CLOSED => Forced::Closed,
             _ => Forced::Auto,
         }
-    }
-
-    /// Leaves the endpoint, and its quota group, out of choosing for `period`: it asked for a pause. A
-    /// shorter pause never shortens a longer one.
-    pub fn cool(&self, now: Duration, period: Duration) {
-        self.pause.begin(now, period);
-    }
-
-    /// As [`Self::cool`], because a limit was reached. Returns how long the pause is, which an earlier
-    /// one may have made longer.
-    pub fn limit(&self, now: Duration, period: Duration) -> Duration {
-        let left = self.cooling_for(now);
-        self.pause.begin_limited(now, period);
-        period.max(left)
-    }
-
-    /// Leaves it alone for `period` and marks it: it refused our credential, and until it has served a
-    /// request again somebody has to look at its configuration.
-    pub fn refuse_credential(&self, now: Duration, period: Duration) {
-        self.is_misconfigured.store(true, Ordering::Relaxed);
-        self.shunned.begin(now, period);
-    }
-
-    /// Whether it refused our credential when it was last asked in earnest.
-    pub fn is_misconfigured(&self) -> bool {
-        self.is_misconfigured.load(Ordering::Relaxed)
-    }
-
-    /// How much of a pause is left: one that it asked for, or one after it refused our credential.
-    pub fn cooling_for(&self, now: Duration) -> Duration {
-        self.pause.left(now).max(self.shunned.left(now))
     }
 
     /// Requests in flight from this node.
@@ -333,13 +305,23 @@ impl Endpoint {
         });
     }
 
-    /// Whether choosing should consider it at all.
-    pub(super) fn is_promising(&self, now: Duration) -> bool {
+    /// Whether its breaker, the cluster or an order has it in; it may be paused or full all the same.
+    pub(super) fn is_in(&self) -> bool {
         match self.forced() {
             Forced::Open => false,
             Forced::Closed => true,
-            Forced::Auto => self.weight() > 0 && self.cooling_for(now).is_zero(),
+            Forced::Auto => self.weight() > 0,
         }
+    }
+
+    /// Whether choosing should consider it at all.
+    pub(super) fn is_promising(&self, now: Duration) -> bool {
+        self.is_in() && !self.is_paused(now)
+    }
+
+    /// Whether it is left alone for a while; an operator's word goes above that.
+    fn is_paused(&self, now: Duration) -> bool {
+        self.forced() != Forced::Closed && !self.cooling_for(now).is_zero()
     }
 
     /// The weight that the breaker gives it, in hundredths; 0: it is out on this node.
@@ -419,8 +401,12 @@ impl Endpoint {
     }
 
     fn note_success(&self, took: Duration) {
+        // Read first, so that the cores do not take the line from each other.
         if self.is_misconfigured() {
             self.is_misconfigured.store(false, Ordering::Relaxed);
+        }
+        if self.denied.load(Ordering::Relaxed) > 0 {
+            self.denied.store(0, Ordering::Relaxed);
         }
         let newest = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let _ = self.latency_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |mean| {

@@ -174,11 +174,16 @@ fn f46_the_seconds_without_an_endpoint_are_counted() {
     };
     fleet.tick(at(10));
     shows(0, 0);
-    find(&fleet, "a").cool(at(10), at(60));
+    // One that asked for a pause is known to live.
+    find(&fleet, "a").cool(at(10), at(1));
+    fleet.tick(at(10));
+    shows(0, 0);
+    find(&fleet, "a").force(quorum::Forced::Open);
     fleet.tick(at(11));
     fleet.tick(at(13));
     shows(1, 3);
     assert!(m(&fleet).note_degraded() && !m(&fleet).note_degraded(), "one word an episode");
+    find(&fleet, "a").force(quorum::Forced::Auto);
     fleet.tick(at(71));
     shows(0, 3);
     assert!(m(&fleet).note_degraded());

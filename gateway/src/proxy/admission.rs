@@ -85,6 +85,10 @@ struct Reading {
     is_stream: bool,
     options_at: Option<usize>,
     choices: Choices,
+    /// Of how many the choices are the best.
+    drafts: Choices,
+    /// The number of prompts, each with choices of its own.
+    prompts: u64,
     max_tokens: Option<u64>,
     /// The number of messages, or items of input.
     messages: usize,
@@ -107,6 +111,21 @@ impl Choices {
     fn of(raw: Option<&str>) -> Self {
         let Some(raw) = raw else { return Self::Default };
         raw.parse().map_or(Self::Nonsense, Self::Number)
+    }
+
+    fn is_allowed(self, most: u32) -> bool {
+        match self {
+            Self::Default => true,
+            Self::Number(number) => (1..=most).contains(&number),
+            Self::Nonsense => false,
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => u64::from(number),
+            Self::Default | Self::Nonsense => 1,
+        }
     }
 }
 
@@ -181,7 +200,7 @@ pub(super) async fn admit(
     }
     within(rule, route, &reading)?;
     if let Some(most) = rule.max_input_tokens {
-        reading.count(gate.vocabulary, &body, most).await;
+        reading.count(route, gate.vocabulary, &body, most).await;
         short_enough(reading.prompt_tokens, most)?;
     }
     let call = reading.into_call(route, path, content_type, caller, body);
@@ -285,14 +304,11 @@ fn within(rule: &FailClosed, route: Route, reading: &Reading) -> Result<(), ApiE
         let (code, message) = ("too_many_messages", format!("More than {most} messages."));
         return Err(ApiError::new(StatusCode::BAD_REQUEST, code, message).param("messages"));
     }
-    let is_allowed = match reading.choices {
-        Choices::Default => true,
-        Choices::Number(number) => (1..=rule.max_n).contains(&number),
-        Choices::Nonsense => false,
-    };
-    if route.has_choices() && !is_allowed {
-        let message = format!("n must be an integer from 1 to {}.", rule.max_n);
-        return Err(ApiError::invalid_request(message).param("n"));
+    for (name, choices) in [("n", reading.choices), ("best_of", reading.drafts)] {
+        if route.has_choices() && !choices.is_allowed(rule.max_n) {
+            let message = format!("{name} must be an integer from 1 to {}.", rule.max_n);
+            return Err(ApiError::invalid_request(message).param(name));
+        }
     }
     Ok(())
 }
@@ -308,13 +324,23 @@ fn short_enough(tokens: u64, most: u64) -> Result<(), ApiError> {
 impl Reading {
     /// Counts the prompt by the vocabulary, if there is one and the estimate cannot decide whether it
     /// is longer than `most`.
-    async fn count(&mut self, vocabulary: Option<Vocabulary>, body: &[u8], most: u64) {
+    async fn count(
+        &mut self,
+        route: Route,
+        vocabulary: Option<Vocabulary>,
+        body: &[u8],
+        most: u64,
+    ) {
         let Some(vocabulary) = vocabulary else { return };
-        if self.is_form || !Vocabulary::is_needed(self.prompt_tokens, most) {
+        if self.is_form
+            || !route.has_known_texts()
+            || !Vocabulary::is_needed(self.prompt_tokens, most)
+        {
             return;
         }
-        if let Some(texts) = json::texts(body) {
-            self.prompt_tokens = self.media_tokens + vocabulary.count(&texts, most).await;
+        if let Some((texts, beside)) = json::texts(body) {
+            let counted = vocabulary.count(&texts, most).await;
+            self.prompt_tokens = self.media_tokens + beside + counted;
         }
     }
 
@@ -326,9 +352,10 @@ impl Reading {
         caller: Option<Arc<Caller>>,
         body: Bytes,
     ) -> Call {
-        let choices = match self.choices {
-            Choices::Number(number) if route.has_choices() => u64::from(number),
-            Choices::Default | Choices::Number(_) | Choices::Nonsense => 1,
+        let choices = if route.has_choices() {
+            self.choices.number().max(self.drafts.number()).saturating_mul(self.prompts)
+        } else {
+            1
         };
         Call {
             route,

@@ -11,6 +11,7 @@ use super::attempt::Rest;
 use super::dispatch::Served;
 use super::log::Line;
 use super::relay::{End, Events, OnEnd, Patience, Proof, Relay};
+use super::route::Dialect;
 use super::{Body, Gate, limit};
 use crate::clock;
 use crate::error::ApiError;
@@ -133,6 +134,10 @@ impl Gate {
             }
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        // Anthropic's clients look for it under their own name.
+        if dialect == Dialect::Messages {
+            headers.insert(HeaderName::from_static("request-id"), id.clone());
+        }
         // A body that was refused half-way is not read to its end: the connection goes with it.
         if error.status == StatusCode::PAYLOAD_TOO_LARGE
             || error.status == StatusCode::REQUEST_TIMEOUT

@@ -5,7 +5,7 @@
 //! pool that was asked for is presumed dead, one of those nonetheless.
 //!
 //! Invariants: one deadline and one number of attempts for all pools; of one request at most two
-//! endpoints die (see `quarantine`); no endpoint is asked twice while
+//! endpoints die (see `quarantine`), and at most two deny it; no endpoint is asked twice while
 //! another is left, and none a third time; the breaker is asked again before each attempt; each attempt
 //! but the first is charged to the budget of the pool that was asked for.
 
@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 use super::admission::Call;
 use super::attempt::{self, Answer, Failure, FailureKind};
-use super::log::Line;
+use super::log::{CLIENT_LEFT, Line};
 use super::quarantine::DEATHS_MAX;
 use super::{Gate, named};
 use crate::clock;
-use crate::config::{FailoverOn, RetryOn};
+use crate::config::{FailoverOn, Retry, RetryOn};
 use crate::error::ApiError;
 use crate::fleet::{Asker, Chosen, Endpoint, Fleet, Obstacle, Pool, Tried, Unavailable};
 use crate::fnv;
@@ -48,10 +48,12 @@ pub(super) struct Served {
 }
 
 /// Where a request has been, and where it may go.
-struct Course {
-    /// The pool that was asked for, and its fallbacks.
-    chain: Vec<Arc<Pool>>,
-    /// The place in the chain from which on something may be left.
+struct Course<'p> {
+    /// The pool that was asked for: place 0.
+    asked: &'p Arc<Pool>,
+    /// Its fallbacks: the places after it.
+    fallbacks: Vec<&'p Arc<Pool>>,
+    /// The place from which on something may be left.
     place: usize,
     tried: Tried,
     /// The endpoint whose failure may be over at once, and the place of its pool.
@@ -66,6 +68,23 @@ struct Course {
     soonest: Option<(Duration, Obstacle)>,
     /// The last failure.
     last: Option<ApiError>,
+}
+
+/// Counts a client that leaves while endpoints are tried, if it is dropped before `is_over`.
+pub(super) struct Leaving {
+    pub(super) gate: Arc<Gate>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) started: Instant,
+    pub(super) is_over: bool,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.gate.meters.answered(&self.pool.meters, CLIENT_LEFT);
+            self.pool.meters.duration.record(self.started.elapsed().as_secs_f64());
+        }
+    }
 }
 
 /// The next attempt: at which place of the chain, and what was chosen there.
@@ -84,21 +103,21 @@ impl Gate {
     ) -> Result<Served, ApiError> {
         let mut course = Course::new(&self.fleet, pool);
         let header = |name: &str| named(caller.1, name);
-        let asker = Asker {
-            prompt_tokens: call.prompt_tokens,
-            tokens: call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0)),
-            // Requests without a prompt have nothing in common.
-            prefix: if call.prefix == fnv::EMPTY { 0 } else { call.prefix },
-            header: &header,
-        };
+        let asker = asker(call, &header);
         pool.budget.request(clock::now(), is_repetition(caller.1));
-        // One that is held for deadly is asked about once.
+        // One that is held for deadly is asked about once, and its fault has counted already.
         let is_deadly = self.quarantine.holds(clock::now(), &call.body);
         let mut most = if is_deadly { 1 } else { self.retry.max_attempts };
         let mut reason = "";
         while line.attempts < most {
             let Some((place, chosen)) = course.next(asker).await else { break };
             let Chosen { admission, is_degraded } = chosen;
+            let admission = if is_deadly { admission.repeats() } else { admission };
+            // The choice may have taken a pause.
+            if line.attempts > 0 && clock::instant() >= deadline {
+                admission.withdraw();
+                break;
+            }
             if line.attempts > 0 && !self.may_spend(pool, reason) {
                 admission.withdraw();
                 return Err(course.error().final_answer());
@@ -109,25 +128,25 @@ impl Gate {
                     tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
                 }
             }
-            let serving = course.chain.get(place).map_or(pool, |pool| pool).clone();
+            let serving = course.pool(place).unwrap_or(pool);
             let endpoint = Arc::clone(admission.endpoint());
-            line.begin_attempt(endpoint.key.as_str());
+            line.begin_attempt(endpoint.key.as_str(), is_deadly);
             course.tried.insert(&endpoint);
-            let run = attempt::run(upstream, &serving, call, caller, deadline, admission);
+            let run = attempt::run(upstream, serving, call, caller, deadline, admission);
             match run.await {
                 Ok(answer) => {
-                    self.quarantine.forgive(&call.body);
-                    let fallback = (place > 0).then_some(serving);
+                    self.quarantine.forgive(clock::now(), &call.body);
+                    let fallback = (place > 0).then(|| Arc::clone(serving));
                     let pool = Arc::clone(pool);
                     return Ok(Served { answer, pool, fallback, endpoint, is_degraded });
                 }
                 Err(failure) => {
                     line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
                     reason = failure.kind.reason();
-                    course.may_go_on = self.retry.failover_on.lets(failure.kind);
-                    let may_repeat = !course.has_repeated && self.retry.on.lets(failure.kind);
-                    course.again = may_repeat.then_some((place, endpoint));
-                    course.fail(failure);
+                    if failure.kind.is_denial() {
+                        most = most.min(line.attempts + 1);
+                    }
+                    course.fail(failure, &self.retry, (place, endpoint));
                     if course.deaths >= DEATHS_MAX {
                         self.quarantine.hold(clock::now(), &call.body);
                         break;
@@ -156,11 +175,11 @@ impl Gate {
     }
 }
 
-impl Course {
-    fn new(fleet: &Fleet, pool: &Arc<Pool>) -> Self {
-        let fallbacks = pool.fallback.iter().filter_map(|name| fleet.pool(name));
+impl<'p> Course<'p> {
+    fn new(fleet: &'p Fleet, asked: &'p Arc<Pool>) -> Self {
         Self {
-            chain: std::iter::once(pool).chain(fallbacks).cloned().collect(),
+            asked,
+            fallbacks: asked.fallback.iter().filter_map(|name| fleet.pool(name)).collect(),
             place: 0,
             tried: Tried::default(),
             again: None,
@@ -169,6 +188,14 @@ impl Course {
             may_go_on: true,
             soonest: None,
             last: None,
+        }
+    }
+
+    /// The pool at a place.
+    fn pool(&self, place: usize) -> Option<&'p Arc<Pool>> {
+        match place.checked_sub(1) {
+            None => Some(self.asked),
+            Some(place) => self.fallbacks.get(place).copied(),
         }
     }
 
@@ -182,14 +209,14 @@ impl Course {
         if let Some(next) = self.once_more(asker).await {
             return Some(next);
         }
-        let asked = self.chain.first().filter(|_| self.may_go_on)?;
+        let asked = Some(self.asked).filter(|_| self.may_go_on)?;
         let chosen = asked.choose_degraded(clock::now(), asker, &self.tried).ok()?;
         Some((0, chosen))
     }
 
     /// An endpoint that was not tried, of the first pool that has one.
     fn another(&mut self, asker: Asker<'_>) -> Option<Next> {
-        while let Some(pool) = self.chain.get(self.place) {
+        while let Some(pool) = self.pool(self.place) {
             match pool.choose_usable(clock::now(), asker, &self.tried) {
                 Ok(chosen) => return Some((self.place, chosen)),
                 Err(Unavailable::AllOut { returns_in, obstacle }) => {
@@ -206,7 +233,7 @@ impl Course {
     /// The endpoint that has just failed, if its failure may be over.
     async fn once_more(&mut self, asker: Asker<'_>) -> Option<Next> {
         let (place, endpoint) = self.again.take()?;
-        let pool = Arc::clone(self.chain.get(place)?);
+        let pool = self.pool(place)?;
         if !pool.may_choose_again(clock::now(), asker, &endpoint) {
             return None;
         }
@@ -216,8 +243,11 @@ impl Course {
         Some((place, chosen))
     }
 
-    /// Notes a failure. Of several endpoints at their limits the nearest return is told.
-    fn fail(&mut self, failure: Failure) {
+    /// Notes a failure there. Of several endpoints at their limits the nearest return is told.
+    fn fail(&mut self, failure: Failure, retry: &Retry, there: (usize, Arc<Endpoint>)) {
+        self.may_go_on = retry.failover_on.lets(failure.kind);
+        let may_repeat = !self.has_repeated && retry.on.lets(failure.kind);
+        self.again = may_repeat.then_some(there);
         // The one that is asked once more has died once.
         if !self.has_repeated && failure.kind.is_death() {
             self.deaths += 1;
@@ -252,6 +282,17 @@ impl Course {
     }
 }
 
+/// Who asks, and for what.
+fn asker<'a>(call: &Call, header: &'a (dyn Fn(&str) -> Option<&'a str> + Sync)) -> Asker<'a> {
+    Asker {
+        prompt_tokens: call.prompt_tokens,
+        tokens: call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0)),
+        // Requests without a prompt have nothing in common.
+        prefix: if call.prefix == fnv::EMPTY { 0 } else { call.prefix },
+        header,
+    }
+}
+
 fn is_limit(error: &ApiError) -> bool {
     error.status == StatusCode::TOO_MANY_REQUESTS
 }
@@ -272,11 +313,16 @@ impl FailureKind {
             | Self::Own
             | Self::Timeout
             | Self::Malformed
-            | Self::Auth
+            | Self::Auth(_)
             | Self::Limited(_)
             | Self::Status(_)
             | Self::Neutral => false,
         }
+    }
+
+    /// Whether the endpoint may deny what was asked and not who asks: as others may, then.
+    fn is_denial(self) -> bool {
+        matches!(self, Self::Auth(code) if code != StatusCode::UNAUTHORIZED.as_u16())
     }
 
     /// Its name among the reasons of further attempts; a closed list.
@@ -287,7 +333,7 @@ impl FailureKind {
             Self::Cut => "cut",
             Self::Timeout => "timeout",
             Self::Malformed => "malformed",
-            Self::Auth => "auth",
+            Self::Auth(_) => "auth",
             Self::Limited(_) => "limited",
             Self::Status(_) => "status",
             Self::Neutral => "neutral",
@@ -305,7 +351,7 @@ impl RetryOn {
             | FailureKind::Cut
             | FailureKind::Timeout
             | FailureKind::Malformed
-            | FailureKind::Auth
+            | FailureKind::Auth(_)
             | FailureKind::Limited(_)
             | FailureKind::Neutral => false,
         }
@@ -322,7 +368,7 @@ impl FailoverOn {
             FailureKind::Cut => self.cut,
             FailureKind::Timeout => self.timeout,
             FailureKind::Malformed => self.malformed,
-            FailureKind::Auth => self.auth,
+            FailureKind::Auth(_) => self.auth,
             FailureKind::Limited(code) | FailureKind::Status(code) => {
                 self.codes.as_ref().is_none_or(|codes| codes.contains(&code))
             }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::admission::Call;
 use super::attempt::Rest;
-use super::dispatch::Served;
+use super::dispatch::{Leaving, Served};
 use super::log::Line;
 use super::relay::{End, HEARTBEAT, Interrupted, Relay};
 use super::{Body, Gate, limit};
@@ -77,6 +77,8 @@ impl Course {
     pub(super) async fn run(self) -> Found {
         let Self { gate, upstream, pool, call, id, headers, started, deadline, own, .. } = self;
         let (mut line, mut place) = (self.line, self.place);
+        let (asked, own_gate) = (Arc::clone(&pool), Arc::clone(&gate));
+        let mut leaving = Leaving { gate: own_gate, pool: asked, started, is_over: false };
         let served = gate.dispatch(&upstream, &pool, &call, (&id, &headers), deadline, &mut line);
         // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
         let served = match own {
@@ -85,6 +87,7 @@ impl Course {
                 .await
                 .unwrap_or_else(|_| Err(ApiError::upstream_timeout())),
         };
+        leaving.is_over = true;
         if served.is_err() {
             limit::failed(&mut place, &call, line.attempts);
         }

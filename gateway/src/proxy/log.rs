@@ -16,7 +16,7 @@ use crate::keys::Caller;
 const TEXT_BYTES_MAX: usize = 128;
 
 /// The status that stands for a client that left.
-const CLIENT_LEFT: u16 = 499;
+pub(super) const CLIENT_LEFT: u16 = 499;
 
 /// The access log's line of one request, written when it ends: if nobody says how, the client left.
 pub(super) struct Line {
@@ -35,7 +35,8 @@ pub(super) struct Line {
     pub(super) upstream_status: u16,
     /// How many endpoints were tried.
     pub(super) attempts: u32,
-    /// Whether the endpoint was asked for the second time in a row; then its fault counts for nothing.
+    /// Whether the endpoint was asked for the second time in a row, or about a request that is known to
+    /// be deadly; then its fault counts for nothing.
     is_repeat: bool,
     /// The pool that has answered instead of `model`.
     pub(super) fallback: Option<String>,
@@ -76,7 +77,7 @@ impl Line {
 
     /// Notes that an endpoint is tried. One that was tried before and failed gets a line of its own,
     /// with the target `attempt`: without it nobody could tell which endpoint failed.
-    pub(super) fn begin_attempt(&mut self, endpoint: &str) {
+    pub(super) fn begin_attempt(&mut self, endpoint: &str, is_deadly: bool) {
         if self.attempts > 0 {
             tracing::info!(
                 target: "attempt",
@@ -91,7 +92,7 @@ impl Line {
                 end = "complete",
             );
         }
-        self.is_repeat = self.attempts > 0 && self.endpoint == endpoint;
+        self.is_repeat = is_deadly || (self.attempts > 0 && self.endpoint == endpoint);
         self.attempts += 1;
         endpoint.clone_into(&mut self.endpoint);
         self.attempt_started = clock::instant();

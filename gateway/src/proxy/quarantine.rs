@@ -2,15 +2,17 @@
 //!
 //! One prompt that crashes an engine is passed from engine to engine by a gateway that means well, and
 //! by clients that repeat it, until the pool is gone. So a request after which two endpoints broke
-//! off is not tried at a third, and for a while its like is asked once and not
-//! tried elsewhere. Its failures still count: where every request fails alike, the endpoints are sick.
+//! off is not tried at a third, and for a while its like is asked once and not tried elsewhere. What
+//! that one does says nothing new: its fault counts no more, or a client that asks again and again would
+//! open breaker after breaker. Once a minute it counts anew: where every request fails alike, the
+//! endpoints are sick.
 //!
 //! Invariants: only digests are kept, keyed by chance, so that nobody can make two requests meet; at
 //! most [`HELD_MAX`]; a digest is forgotten after [`HELD_FOR`] or when its like has succeeded.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,9 +26,9 @@ const HELD_MAX: usize = 1_024;
 /// The requests that are held for deadly.
 #[derive(Default)]
 pub struct Quarantine {
-    /// Whether any is held: almost always none, and then no request is digested.
-    is_any: AtomicBool,
-    /// Until when, by digest. The lock is held for one look-up and never over an await.
+    /// Until when any is held, in milliseconds: almost always none is, and then no request is digested.
+    until_ms: AtomicU64,
+    /// Until when, by digest. The lock is held for one look-up, never for a digest nor over an await.
     held: Mutex<HashMap<u64, Duration>>,
     chance: RandomState,
 }
@@ -34,8 +36,15 @@ pub struct Quarantine {
 impl Quarantine {
     /// Whether the like of `body` is held for deadly.
     pub(super) fn holds(&self, now: Duration, body: &[u8]) -> bool {
-        self.is_any.load(Ordering::Relaxed)
-            && self.held().get(&self.chance.hash_one(body)).is_some_and(|until| *until > now)
+        if !self.holds_any(now) {
+            return false;
+        }
+        let digest = self.chance.hash_one(body);
+        self.held().get(&digest).is_some_and(|until| *until > now)
+    }
+
+    fn holds_any(&self, now: Duration) -> bool {
+        now < Duration::from_millis(self.until_ms.load(Ordering::Relaxed))
     }
 
     /// Holds the like of `body` for deadly.
@@ -47,16 +56,18 @@ impl Quarantine {
             let oldest = held.iter().min_by_key(|(_, until)| **until).map(|(digest, _)| *digest);
             oldest.map(|digest| held.remove(&digest));
         }
-        held.insert(digest, now + HELD_FOR);
-        self.is_any.store(true, Ordering::Relaxed);
+        let until = now + HELD_FOR;
+        held.insert(digest, until);
+        drop(held);
+        let until_ms = u64::try_from(until.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        self.until_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
     /// Forgets the like of `body`: it has been answered.
-    pub(super) fn forgive(&self, body: &[u8]) {
-        if self.is_any.load(Ordering::Relaxed) {
-            let mut held = self.held();
-            held.remove(&self.chance.hash_one(body));
-            self.is_any.store(!held.is_empty(), Ordering::Relaxed);
+    pub(super) fn forgive(&self, now: Duration, body: &[u8]) {
+        if self.holds_any(now) {
+            let digest = self.chance.hash_one(body);
+            self.held().remove(&digest);
         }
     }
 
@@ -79,15 +90,16 @@ mod tests {
         assert!(quarantine.holds(NOW + HELD_FOR - Duration::from_millis(1), b"death"));
         assert!(!quarantine.holds(NOW, b"life"));
         assert!(!quarantine.holds(NOW + HELD_FOR, b"death"));
+        assert!(!quarantine.holds_any(NOW + HELD_FOR), "nothing is digested any more");
     }
 
     #[test]
     fn u31_what_has_been_answered_is_forgiven() {
         let quarantine = Quarantine::default();
         quarantine.hold(NOW, b"death");
-        quarantine.forgive(b"life");
+        quarantine.forgive(NOW, b"life");
         assert!(quarantine.holds(NOW, b"death"));
-        quarantine.forgive(b"death");
+        quarantine.forgive(NOW, b"death");
         assert!(!quarantine.holds(NOW, b"death"));
     }
 

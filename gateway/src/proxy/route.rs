@@ -107,6 +107,23 @@ impl Route {
         matches!(self, Self::Chat | Self::Completions | Self::Images)
     }
 
+    /// Whether it is known where in a request all stands that its model reads.
+    pub fn has_known_texts(self) -> bool {
+        match self {
+            Self::Chat
+            | Self::Completions
+            | Self::Responses
+            | Self::Messages
+            | Self::Embeddings => true,
+            Self::Rerank
+            | Self::Audio
+            | Self::Images
+            | Self::Other
+            | Self::Models
+            | Self::Model => false,
+        }
+    }
+
     /// Whether a stream reports its usage when `stream_options` ask for it.
     pub fn has_stream_options(self) -> bool {
         matches!(self, Self::Chat | Self::Completions)

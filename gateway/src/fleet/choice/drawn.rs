@@ -26,9 +26,13 @@ pub(super) fn pick(group: &Group, search: &Search<'_, '_>, better: Better) -> Op
 
 fn draw(group: &Group, search: &Search<'_, '_>, better: Better) -> Option<Admission> {
     let count = group.endpoints.len();
+    // One alone is looked at by the walk.
+    if count < 2 {
+        return None;
+    }
     for _ in 0..DRAWS {
-        let one = fastrand::usize(..count.max(1));
-        let other = (one + 1 + fastrand::usize(..count.max(2) - 1)) % count.max(1);
+        let one = fastrand::usize(..count);
+        let other = (one + 1 + fastrand::usize(..count - 1)) % count;
         let best = [group.endpoints.get(one), group.endpoints.get(other)]
             .into_iter()
             .flatten()

@@ -23,7 +23,7 @@ pub struct Admission {
     permit: Option<Permit>,
     since: Duration,
     first_token: Option<Duration>,
-    /// The same request has failed here before.
+    /// The same request has failed before.
     is_repeat: bool,
     /// Whether a client asked, so that how it goes says something to those who choose.
     is_of_client: bool,
@@ -50,9 +50,9 @@ impl Admission {
         }
     }
 
-    /// Says that the same request has failed here before. If it fails again nothing counts: the breaker
-    /// counts requests, so that one that kills wherever it goes is one fault.
-    pub(in crate::fleet) fn repeats(mut self) -> Self {
+    /// Says that the same request has failed before: here, or wherever it went. If it fails again nothing
+    /// counts: the breaker counts requests, so that one that kills wherever it goes is one fault.
+    pub fn repeats(mut self) -> Self {
         self.is_repeat = true;
         self
     }

@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::Endpoint;
+
 /// Until when, and why. Two moments that only grow, each read by itself: a reader that sees the newer
 /// of one and the older of the other sees a pause that was there a moment ago.
 #[derive(Debug, Default)]
@@ -38,6 +40,50 @@ impl Pause {
     /// What is left of the part that is due to a limit.
     pub(super) fn limited(&self, now: Duration) -> Duration {
         Duration::from_millis(self.limited_until_ms.load(Ordering::Relaxed)).saturating_sub(now)
+    }
+}
+
+impl Endpoint {
+    /// Leaves the endpoint, and its quota group, out of choosing for `period`: it asked for a pause. A
+    /// shorter pause never shortens a longer one.
+    pub fn cool(&self, now: Duration, period: Duration) {
+        self.pause.begin(now, period);
+    }
+
+    /// As [`Self::cool`], because a limit was reached. Returns how long the pause is, which an earlier
+    /// one may have made longer.
+    pub fn limit(&self, now: Duration, period: Duration) -> Duration {
+        let left = self.cooling_for(now);
+        self.pause.begin_limited(now, period);
+        period.max(left)
+    }
+
+    /// Leaves it alone for `period` and marks it: it refused our credential, and until it has served a
+    /// request again somebody has to look at its configuration.
+    pub fn refuse_credential(&self, now: Duration, period: Duration) {
+        self.is_misconfigured.store(true, Ordering::Relaxed);
+        self.shunned.begin(now, period);
+    }
+
+    /// As [`Self::refuse_credential`], unless it is the first such refusal since it served a request:
+    /// one alone may be about what was asked, and others must not pay for it. Returns whether it is left
+    /// alone.
+    pub fn deny(&self, now: Duration, period: Duration) -> bool {
+        let is_again = self.denied.fetch_add(1, Ordering::Relaxed) > 0;
+        if is_again {
+            self.refuse_credential(now, period);
+        }
+        is_again
+    }
+
+    /// Whether it refused our credential when it was last asked in earnest.
+    pub fn is_misconfigured(&self) -> bool {
+        self.is_misconfigured.load(Ordering::Relaxed)
+    }
+
+    /// How much of a pause is left: one that it asked for, or one after it refused our credential.
+    pub fn cooling_for(&self, now: Duration) -> Duration {
+        self.pause.left(now).max(self.shunned.left(now))
     }
 }
 

@@ -235,16 +235,18 @@ impl Endpoint {
 
     /// As `is_promising`, for a request that `judge` judges.
     pub(in crate::fleet) fn is_promising_to(&self, now: Duration, judge: &Judge<'_>) -> bool {
+        self.is_in_to(now, judge) && !self.is_paused(now)
+    }
+
+    /// As `is_in`, for a request that `judge` judges.
+    pub(in crate::fleet) fn is_in_to(&self, now: Duration, judge: &Judge<'_>) -> bool {
         match (judge, self.forced()) {
-            (Judge::Own, _) => self.is_promising(now),
+            (Judge::Own, _) => self.is_in(),
             (Judge::Tenant(..), Forced::Open) => false,
             (Judge::Tenant(..), Forced::Closed) => true,
             (Judge::Tenant(..), Forced::Auto) => {
                 let is_in_for_all = !self.is_tried() || self.weight() > 0;
-                is_in_for_all
-                    && !self.is_out_for_all()
-                    && self.cooling_for(now).is_zero()
-                    && judge.share(now) > 0.0
+                is_in_for_all && !self.is_out_for_all() && judge.share(now) > 0.0
             }
         }
     }

@@ -97,3 +97,14 @@ fn f28_a_quota_group_shares_its_pause_over_all_pools() {
     assert_eq!(find(&fleet, "a").cooling_for(at(1)), at(6));
     assert!(ask(&fleet, at(7)).is_ok());
 }
+
+#[test]
+fn two_denials_in_a_row_are_believed_and_one_is_not() {
+    let fleet = pool("least_request", &[("a", "")]);
+    let endpoint = find(&fleet, "a");
+    assert!(!endpoint.deny(at(1), at(30)));
+    ask(&fleet, at(1)).unwrap().settle(at(1), Outcome::Success);
+    assert!(!endpoint.deny(at(2), at(30)) && !endpoint.is_misconfigured());
+    assert!(endpoint.deny(at(2), at(30)) && endpoint.is_misconfigured());
+    assert_eq!(endpoint.cooling_for(at(2)), at(30));
+}

@@ -44,6 +44,8 @@ pub(super) fn read(route: Route, content_type: &[u8], body: &[u8]) -> Result<Rea
         is_stream,
         options_at: None,
         choices,
+        drafts: Choices::Default,
+        prompts: 1,
         max_tokens: None,
         messages: 0,
         prompt_tokens: (bytes as u64).div_ceil(BYTES_PER_TOKEN),

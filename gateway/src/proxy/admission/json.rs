@@ -2,7 +2,7 @@
 //!
 //! Only the outermost names that matter here are read, and none of them may be there twice: of two,
 //! an engine might take the other one. Everything else is checked to be JSON and passed over, without
-//! recursion.
+//! recursion. Nor may they be there in another case, which some engines take for the same.
 
 use std::ops::Range;
 
@@ -22,6 +22,12 @@ const KEYS_MAX: usize = 1_024;
 /// What an image, sound or file is taken to cost at most, in tokens: a picture of a million pixels in
 /// detail costs 765 of `OpenAI`'s and 1,334 of Anthropic's, by their documents.
 const MEDIA_TOKENS: usize = 1_536;
+
+/// The names of what is bounded or decided here.
+const GUARDED: [&str; 7] =
+    ["model", "stream", "n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens"];
+/// The names that give a prompt its form and that no model reads as they are.
+const FORMAL: [&str; 4] = ["role", "content", "type", "text"];
 
 /// A value as it stands in the body; `None`: its name is not there. `null` is.
 #[derive(Clone, Copy, Default)]
@@ -52,6 +58,8 @@ struct Envelope<'a> {
     stream_options: Raw<'a>,
     #[serde(borrow)]
     n: Raw<'a>,
+    #[serde(borrow)]
+    best_of: Raw<'a>,
     #[serde(borrow)]
     max_tokens: Raw<'a>,
     #[serde(borrow)]
@@ -129,6 +137,10 @@ pub(super) fn read(route: Route, body: &[u8], has_prefix: bool) -> Result<Readin
         );
         return Err(ApiError::invalid_request(message));
     }
+    if let Some(name) = survey.disguised {
+        let message = format!("The name {name} must be written in lower case.");
+        return Err(ApiError::invalid_request(message).param(name));
+    }
     let may_ask_usage = is_stream && route.has_stream_options();
     let options_at = text.find('{').map(|brace| brace + 1);
     let prompt = || envelope.prompt_parts().into_iter().flat_map(str::bytes).take(PREFIX_BYTES);
@@ -140,6 +152,8 @@ pub(super) fn read(route: Route, body: &[u8], has_prefix: bool) -> Result<Readin
         is_stream,
         options_at: options_at.filter(|_| may_ask_usage && envelope.stream_options.0.is_none()),
         choices: Choices::of(envelope.n.given()),
+        drafts: Choices::of(envelope.best_of.given()),
+        prompts: survey.prompts,
         max_tokens: envelope.max_tokens(),
         messages: survey.elements,
         prompt_tokens: bytes.div_ceil(BYTES_PER_TOKEN) + survey.media_tokens,
@@ -148,9 +162,10 @@ pub(super) fn read(route: Route, body: &[u8], has_prefix: bool) -> Result<Readin
     })
 }
 
-/// The texts that a model reads of a body that was read before, escapes undone. `None`: there are
-/// others beside them, token numbers, so that only an estimate tells how much it is.
-pub(super) fn texts(body: &[u8]) -> Option<Vec<String>> {
+/// The texts that a model reads of a body that was read before, escapes undone, and by estimate the tokens
+/// of what it reads beside them: numbers, and the names in what tools were given. `None`: there are no
+/// texts, or token numbers in their place, so that only an estimate tells how much it is.
+pub(super) fn texts(body: &[u8]) -> Option<(Vec<String>, u64)> {
     let (text, envelope) = Envelope::of(body).ok()?;
     let is_number = |raw: Raw<'_>| {
         let first =
@@ -163,14 +178,38 @@ pub(super) fn texts(body: &[u8]) -> Option<Vec<String>> {
     // Tools are written into the prompt as the JSON they are.
     let mut texts: Vec<_> = envelope.tools.given().map(str::to_owned).into_iter().collect();
     let places = envelope.prompt_parts().map(|part| place(text, part));
-    walk(text, |at, _, token| {
-        let Token::Text { raw, is_media: false } = token else { return };
-        if places.iter().any(|place| place.contains(&at)) {
-            let quoted = text.get(at..at + raw.len() + 2).unwrap_or_default();
-            texts.push(serde_json::from_str(quoted).unwrap_or_else(|_| raw.to_owned()));
+    let mut beside: usize = envelope.prompt_parts().map(written).iter().sum();
+    walk(text, |at, _, token| match token {
+        Token::Text { raw, is_media } if places.iter().any(|place| place.contains(&at)) => {
+            beside = beside.saturating_sub(written(raw));
+            if !is_media {
+                let quoted = text.get(at..at + raw.len() + 2).unwrap_or_default();
+                texts.push(serde_json::from_str(quoted).unwrap_or_else(|_| raw.to_owned()));
+            }
         }
+        Token::Key(raw) if places.iter().any(|place| place.contains(&at)) => {
+            if FORMAL.contains(&raw) {
+                beside = beside.saturating_sub(raw.len());
+            }
+        }
+        Token::Open | Token::Close | Token::Comma | Token::Key(_) | Token::Text { .. } => {}
     });
-    Some(texts)
+    (!texts.is_empty()).then_some((texts, (beside as u64).div_ceil(BYTES_PER_TOKEN)))
+}
+
+/// How many bytes of `part` are neither space nor the marks of JSON.
+fn written(part: &str) -> usize {
+    part.bytes().filter(|byte| !b" \t\r\n{}[]:,\"".contains(byte)).count()
+}
+
+/// Whether `raw`, a name with its escapes, is `name` but for the case of its letters, as the widest
+/// reading of case has it: some that are no letters of ASCII fold to one.
+fn is_disguised(raw: &str, name: &str) -> bool {
+    let plain = raw.contains('\\').then(|| serde_json::from_str(&format!("\"{raw}\"")).ok());
+    let plain: Option<String> = plain.flatten();
+    let own = plain.as_deref().unwrap_or(raw);
+    let folded = own.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
+    own != name && folded.eq(name.chars())
 }
 
 /// Where `part`, which is a part of `text`, stands in it; empty for one that is empty.
@@ -187,6 +226,10 @@ struct Survey {
     keys: usize,
     /// Elements of the list that was asked about.
     elements: usize,
+    /// Prompts that are asked about one by one, at least 1.
+    prompts: u64,
+    /// One of [`GUARDED`] that is there in another case.
+    disguised: Option<&'static str>,
     /// Bytes of media among what the model is shown.
     media_bytes: usize,
     /// What those cost, in tokens.
@@ -201,16 +244,29 @@ impl Survey {
         let inner = list.strip_prefix('[').map(|rest| rest.trim_ascii_start());
         survey.elements = usize::from(inner.is_some_and(|rest| !rest.starts_with(']')));
         let list = if inner.is_some() { place(text, list) } else { 0..0 };
+        // A list of texts or of lists is one of prompts; one of numbers is a prompt itself.
+        let prompts = envelope.prompt.given().unwrap_or_default();
+        let inner = prompts.strip_prefix('[').map(|rest| rest.trim_ascii_start());
+        let prompts =
+            place(text, inner.filter(|rest| rest.starts_with(['"', '['])).map_or("", |_| prompts));
+        survey.prompts = 1;
         walk(text, |at, depth, token| match token {
             Token::Open => survey.depth_max = survey.depth_max.max(depth),
-            Token::Key => survey.keys += usize::from(depth == 1),
-            Token::Comma => survey.elements += usize::from(depth == 2 && list.contains(&at)),
+            Token::Key(raw) if depth == 1 => {
+                survey.keys += 1;
+                let disguised = GUARDED.into_iter().find(|name| is_disguised(raw, name));
+                survey.disguised = survey.disguised.or(disguised);
+            }
+            Token::Comma if depth == 2 => {
+                survey.elements += usize::from(list.contains(&at));
+                survey.prompts += u64::from(prompts.contains(&at));
+            }
             Token::Text { raw, is_media: true } if shown.iter().any(|one| one.contains(&at)) => {
                 survey.media_bytes += raw.len();
                 let tokens = raw.len().div_ceil(BYTES_PER_TOKEN as usize).min(MEDIA_TOKENS);
                 survey.media_tokens += tokens as u64;
             }
-            Token::Close | Token::Text { .. } => {}
+            Token::Key(_) | Token::Comma | Token::Close | Token::Text { .. } => {}
         });
         survey
     }

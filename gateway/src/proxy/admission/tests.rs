@@ -154,6 +154,25 @@ fn j14_n_is_a_small_number_where_it_means_answers() {
 }
 
 #[test]
+fn what_is_bounded_cannot_be_said_in_another_case() {
+    for (name, param) in [
+        ("Model", "model"),
+        ("STREAM", "stream"),
+        ("N", "n"),
+        ("Best_Of", "best_of"),
+        ("max_Tokens", "max_tokens"),
+        ("m\\u0041x_tokens", "max_tokens"),
+        ("\u{17f}tream", "stream"),
+        ("max_to\u{212a}ens", "max_tokens"),
+    ] {
+        let body = format!(r#"{{"model":"m","{name}":1}}"#);
+        assert_eq!(refusal(&body), ("invalid_request", Some(param)), "{body}");
+    }
+    assert!(call(r#"{"mod\u0065l":"m","x":{"Model":1},"modell":1,"no":1}"#).is_ok());
+    assert_eq!(refusal(r#"{"model":"m","best_of":17}"#), ("invalid_request", Some("best_of")));
+}
+
+#[test]
 fn too_many_messages_and_too_many_tokens_have_codes_of_their_own() {
     let messages = |list: &str| format!(r#"{{"model":"m","messages":{list},"x":[1,2,3,4]}}"#);
     for list in ["[]", "[ ]", "[{}]", "[{},[1,2,3]]", "null"] {
@@ -198,6 +217,10 @@ fn the_bound_on_an_answer_is_the_largest_that_is_given_for_all_its_choices() {
         (r#"{"model":"m","max_tokens":10,"max_completion_tokens":20}"#, Some(20)),
         (r#"{"model":"m","max_output_tokens":30}"#, Some(30)),
         (r#"{"model":"m","n":3,"max_tokens":10}"#, Some(30)),
+        (r#"{"model":"m","n":3,"best_of":5,"max_tokens":10}"#, Some(50)),
+        (r#"{"model":"m","n":2,"prompt":["a","b,c",""],"max_tokens":10}"#, Some(60)),
+        (r#"{"model":"m","prompt":[ [1,2], [3]],"max_tokens":10}"#, Some(20)),
+        (r#"{"model":"m","prompt":[1,2,3],"max_tokens":10}"#, Some(10)),
     ] {
         assert_eq!(call(body).unwrap().max_tokens, expected, "{body}");
     }
@@ -238,7 +261,7 @@ fn a_picture_costs_what_it_costs_and_a_text_that_looks_like_one_what_it_is_long(
 async fn counted(body: &str, most: u64) -> u64 {
     let vocabulary = Some(Vocabulary::load(Tokenizer::O200kBase));
     let mut reading = json::read(Route::Chat, body.as_bytes(), true).unwrap();
-    reading.count(vocabulary, body.as_bytes(), most).await;
+    reading.count(Route::Chat, vocabulary, body.as_bytes(), most).await;
     reading.prompt_tokens
 }
 
@@ -253,6 +276,14 @@ async fn near_the_limit_a_vocabulary_counts_the_texts_and_not_the_json() {
     // Names of tools and their schemas are in the prompt, numbers of tokens are no texts.
     let tools = body.replace("\"messages\"", r#""tools":[{"name":"hello"}],"messages""#);
     assert!(counted(&tools, 100).await > 5);
+    // What a tool was given is read with its names and numbers.
+    let given = body.replace("\"content\"", r#""input":{"a_long_name":12345678},"content""#);
+    assert_eq!(counted(&given, 100).await, 2 + (5 + 11 + 8_u64).div_ceil(4));
+    // What is read elsewhere, where nobody knows, is estimated.
+    let mut elsewhere = json::read(Route::Rerank, body.as_bytes(), false).unwrap();
+    let vocabulary = Some(Vocabulary::load(Tokenizer::O200kBase));
+    elsewhere.count(Route::Rerank, vocabulary, body.as_bytes(), 100).await;
+    assert_eq!(elsewhere.prompt_tokens, estimate);
     let numbers = body.replace("\"messages\"", r#""prompt":[1,2,3],"messages""#);
     assert_eq!(counted(&numbers, 100).await, numbers.len().div_ceil(4) as u64);
 }

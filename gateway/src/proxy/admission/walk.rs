@@ -22,7 +22,7 @@ pub(super) enum Token<'a> {
     /// What parts two members or elements.
     Comma,
     /// The name of a member, escapes and all.
-    Key,
+    Key(&'a str),
     /// A text that is a value, escapes and all.
     Text {
         /// What stands between the quotes.
@@ -58,7 +58,7 @@ pub(super) fn walk<'a>(text: &'a str, mut visit: impl FnMut(usize, usize, Token<
                 let raw = text.get(start + 1..at.saturating_sub(1)).unwrap_or_default();
                 if is_key(bytes, at) {
                     media.key = raw;
-                    visit(start, depth, Token::Key);
+                    visit(start, depth, Token::Key(raw));
                 } else {
                     let is_media = media.has(depth, raw);
                     visit(start, depth, Token::Text { raw, is_media });
@@ -146,13 +146,13 @@ mod tests {
         let kinds: Vec<_> = seen(text).into_iter().map(|(_, depth, kind)| (depth, kind)).collect();
         let expected = [
             (1, Token::Open),
-            (1, Token::Key),
+            (1, Token::Key(r#"a\"}"#)),
             (2, Token::Open),
             (2, token(r"x,]\\")),
             (2, Token::Comma),
             (2, Token::Close),
             (1, Token::Comma),
-            (1, Token::Key),
+            (1, Token::Key("b")),
             (1, token(r#"[\\\""#)),
             (1, Token::Close),
         ];
@@ -216,7 +216,7 @@ mod tests {
             let (mut depth_max, mut keys, mut texts) = (0, 0, Vec::new());
             walk(&text, |at, depth, token| match token {
                 Token::Open => depth_max = depth_max.max(depth),
-                Token::Key => keys += 1,
+                Token::Key(_) => keys += 1,
                 Token::Text { raw, .. } => {
                     let quoted = &text[at..at + raw.len() + 2];
                     texts.push(serde_json::from_str::<String>(quoted).unwrap());

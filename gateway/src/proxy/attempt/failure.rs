@@ -31,8 +31,8 @@ pub(in crate::proxy) enum FailureKind {
     Timeout,
     /// The answer was not one.
     Malformed,
-    /// The endpoint refuses the gateway's credential.
-    Auth,
+    /// The endpoint refuses the gateway's credential, by this status.
+    Auth(u16),
     /// The endpoint is at a limit, by this status.
     Limited(u16),
     /// A fault by this status.
@@ -77,16 +77,27 @@ pub(super) fn limited(admission: Admission, status: StatusCode, pause: Duration)
     Failure::new(FailureKind::Limited(status.as_u16()), error.retry_after(pause))
 }
 
-/// The endpoint refuses our credential, which is for an operator to mend and no client's concern.
+/// The endpoint refuses our credential, which is for an operator to mend and no client's concern. A
+/// 401 is about nothing else; of another status the first may be about what this client asked for.
 pub(super) fn unauthorised(admission: Admission, status: StatusCode) -> Failure {
-    tracing::error!(endpoint = %admission.endpoint().key, status = status.as_u16(),
-        "the endpoint refuses our credential");
-    let now = clock::now();
-    admission.endpoint().refuse_credential(now, COOL_CREDENTIAL);
+    let (now, endpoint) = (clock::now(), admission.endpoint());
+    let is_certain = if status == StatusCode::UNAUTHORIZED {
+        endpoint.refuse_credential(now, COOL_CREDENTIAL);
+        true
+    } else {
+        endpoint.deny(now, COOL_CREDENTIAL)
+    };
+    if is_certain {
+        tracing::error!(endpoint = %endpoint.key, status = status.as_u16(),
+            "the endpoint refuses our credential");
+    } else {
+        tracing::warn!(endpoint = %endpoint.key, status = status.as_u16(),
+            "the endpoint denies a request, or refuses our credential");
+    }
     admission.settle(now, Outcome::Neutral);
     let message = "The model refused the gateway's credential.";
     let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
-    Failure::new(FailureKind::Auth, error)
+    Failure::new(FailureKind::Auth(status.as_u16()), error)
 }
 
 /// A fault, told so.
