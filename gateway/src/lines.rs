@@ -6,7 +6,7 @@
 //! `tracing-appender`, bounds lines and not bytes, passes over what could not be written without
 //! counting it, and tells of a flush in vain on the very stream that is stuck.
 //!
-//! Invariants: at most [`BYTES_MAX`] wait and as many are being written; lines are whole and in order.
+//! Invariants: at most `BYTES_MAX` wait and as many are being written; lines are whole and in order.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
