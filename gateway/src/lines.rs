@@ -18,6 +18,9 @@ use metrics::Counter;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long the end of the process waits for a reader.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// Lines gather for this long before they are written: a thread that were woken for each line would cost a
+/// busy worker on its core two changes of context a request.
+const GATHER: Duration = Duration::from_millis(5);
 /// A stream that is full and does not block is tried again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
@@ -136,8 +139,10 @@ impl Shared {
             self.rest.notify_all();
         }
         let is_idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.is_over;
-        let mut queue =
-            self.news.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
+        let queue = self.news.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
+        let is_on = |queue: &mut Queue| !queue.is_over;
+        let gathered = self.news.wait_timeout_while(queue, GATHER, is_on);
+        let (mut queue, _) = gathered.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut queue.waiting, batch);
         queue.is_writing = !batch.is_empty();
         queue.is_writing
