@@ -24,6 +24,7 @@ pub mod lines;
 pub mod metrics;
 pub mod mock;
 pub mod proxy;
+pub mod reload;
 pub mod replay;
 pub mod roll;
 pub mod server;
