@@ -25,9 +25,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use self::source::{Print, Reading};
-pub use self::status::{Changes, Checked, Failure, Reloaded, Status};
+pub use self::status::{Checked, Failure, Reloaded, Status};
 use crate::clock;
 use crate::config::{self, Config};
+use crate::fleet::Changes;
 use crate::metrics::Meters;
 
 /// How often the files are looked at.

@@ -3,6 +3,8 @@
 use quorum::EndpointKey;
 use serde_json::{Value, json};
 
+use crate::fleet::Changes;
+
 /// The configuration of the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -51,17 +53,6 @@ pub struct Reloaded {
     pub needs_restart: Vec<&'static str>,
     /// Which endpoints.
     pub endpoints: Changes,
-}
-
-/// The endpoints that a configuration has beyond another, lacks, or has otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Those that were not there.
-    pub added: Vec<EndpointKey>,
-    /// Those that are gone.
-    pub removed: Vec<EndpointKey>,
-    /// Those with another setting, be it their pool's.
-    pub changed: Vec<EndpointKey>,
 }
 
 impl Status {
