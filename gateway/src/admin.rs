@@ -29,11 +29,13 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use self::auth::{Keys, Role};
+use self::auth::Role;
+pub use self::auth::Tokens;
 use crate::cluster::Seat;
 use crate::config::Config;
 use crate::history::History;
 use crate::metrics::Meters;
+use crate::reload::Reload;
 
 /// Connections of operators at a time; more wait.
 const CONNECTIONS_MAX: usize = 64;
@@ -46,7 +48,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The admin API of one gateway.
 pub struct Admin {
-    keys: Keys,
+    tokens: Arc<Tokens>,
+    reload: Arc<Reload>,
     seat: Arc<Seat>,
     history: Arc<History>,
     meters: Arc<Meters>,
@@ -92,9 +95,11 @@ impl Admin {
         history: &Arc<History>,
         meters: &Arc<Meters>,
         carrier: Option<&gossip::Carrier>,
+        (tokens, reload): (Arc<Tokens>, Arc<Reload>),
     ) -> Self {
         Self {
-            keys: Keys::new(config.admin.token.as_ref(), config.admin.read_token.as_ref()),
+            tokens,
+            reload,
             seat: Arc::clone(seat),
             history: Arc::clone(history),
             meters: Arc::clone(meters),
@@ -168,7 +173,7 @@ impl Admin {
             _ => {}
         }
         let Some(rest) = path.strip_prefix("/admin/v1/") else { return Reply::not_found() };
-        let role = match self.keys.role(&head.headers) {
+        let role = match self.tokens.keys().role(&head.headers) {
             Ok(role) => role,
             Err(reply) => return reply,
         };
@@ -181,7 +186,7 @@ impl Admin {
             Method::POST if role == Role::Full => {
                 let body = Limited::new(body, BODY_BYTES_MAX).collect();
                 match tokio::time::timeout(ARRIVAL, body).await {
-                    Ok(Ok(body)) => self.act(rest, &body.to_bytes()),
+                    Ok(Ok(body)) => self.act(rest, &body.to_bytes()).await,
                     Ok(Err(_)) => Reply::error(
                         StatusCode::PAYLOAD_TOO_LARGE,
                         "body_too_large",
@@ -212,6 +217,7 @@ impl Admin {
             "members" => Reply::Json(StatusCode::OK, self.members()),
             "cluster" => Reply::Json(StatusCode::OK, self.cluster()),
             "endpoints" => Reply::Json(StatusCode::OK, self.endpoints()),
+            "config" => Reply::Json(StatusCode::OK, self.reload.status().json()),
             _ => {
                 let Some(rest) = path.strip_prefix("endpoints/") else {
                     return Reply::not_found();
@@ -230,7 +236,25 @@ impl Admin {
         }
     }
 
-    fn act(&self, path: &str, body: &[u8]) -> Reply {
+    async fn act(&self, path: &str, body: &[u8]) -> Reply {
+        match path {
+            "config/check" => {
+                let text = String::from_utf8_lossy(body).into_owned();
+                return match self.reload.check(text).await {
+                    Ok(checked) => Reply::Json(StatusCode::OK, checked.json()),
+                    Err(message) => {
+                        Reply::error(StatusCode::BAD_REQUEST, "invalid_config", message)
+                    }
+                };
+            }
+            "config/reload" => {
+                return match self.reload.reload().await {
+                    Ok(reloaded) => Reply::Json(StatusCode::OK, reloaded.json()),
+                    Err(message) => Reply::error(StatusCode::CONFLICT, "invalid_config", message),
+                };
+            }
+            _ => {}
+        }
         if let Some(name) =
             path.strip_prefix("endpoints/").and_then(|p| p.strip_suffix("/override"))
         {

@@ -12,6 +12,7 @@ mod probe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gossip::{Mine, Ours};
 use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
@@ -23,10 +24,10 @@ pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::holders::Holders;
 use crate::clock;
 use crate::config;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Heir};
 use crate::history::{Entry, History};
 use crate::metrics::Meters;
-use crate::upstream::Upstream;
+use crate::upstream::{Roads, Upstream};
 
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,6 +44,8 @@ pub struct Seat {
     pub generation: u64,
     deputy: Deputy,
     card: Mutex<Card>,
+    /// The client that sends the probes.
+    probes: ArcSwap<Upstream>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
     /// Who holds a share of the limits.
@@ -54,27 +57,24 @@ pub struct Seat {
 /// What a seat shares with the rest of the gateway.
 #[derive(Clone)]
 pub struct Parts {
-    /// The endpoints, to which verdicts are applied.
-    pub fleet: Arc<Fleet>,
     /// Where what happened is noted.
     pub history: Arc<History>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
-    /// The client that sends the probes.
-    pub probes: Upstream,
 }
 
 impl Seat {
-    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one.
+    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one. Verdicts are
+    /// applied to the endpoints of `fleet`, which are probed over `probes`.
     pub fn new(
         (me, generation): (NodeId, u64),
         cluster: Option<&config::Cluster>,
         card: Card,
+        (fleet, probes): (Arc<Fleet>, Upstream),
         parts: Parts,
     ) -> Self {
-        let fleet = Arc::clone(&parts.fleet);
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
         let holders = Mutex::new(Holders::new(me.clone(), seeds));
@@ -83,6 +83,7 @@ impl Seat {
             generation,
             deputy,
             card: Mutex::new(card),
+            probes: ArcSwap::from_pointee(probes),
             parts,
             members: Mutex::default(),
             holders,
@@ -105,9 +106,25 @@ impl Seat {
         Arc::clone(&lock(&self.members))
     }
 
-    /// This node's endpoints.
-    pub fn fleet(&self) -> &Fleet {
-        &self.parts.fleet
+    /// This node's endpoints of the moment.
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.deputy.fleet()
+    }
+
+    /// The client that sends the probes.
+    pub fn probes(&self) -> Arc<Upstream> {
+        self.probes.load_full()
+    }
+
+    /// Speaks for other endpoints from here on, to which `roads` lead; `config_hash` is what the fleet
+    /// is told of the configuration.
+    pub fn adopt(&self, heir: &Heir, roads: &Arc<Roads>, config_hash: String) {
+        self.probes.store(Arc::new(self.probes().heir(roads)));
+        self.deputy.adopt(clock::now(), heir);
+        lock(&self.card).config_hash = config_hash;
+        let is_known = |key: &EndpointKey| heir.fleet.endpoint(key).is_some();
+        self.parts.history.retain(is_known);
+        self.parts.wake.notify_one();
     }
 
     /// What this node says of itself.
@@ -132,7 +149,7 @@ impl Seat {
     /// Holds this node's part of every limit from `now` on, by those that it knows to hold one too.
     pub fn share_out(&self, now: Duration) {
         let part = lock(&self.holders).part(now, &self.council());
-        if self.parts.fleet.share().set(part) {
+        if self.fleet().share().set(part) {
             let (rank, among) = (part.rank(), part.among());
             tracing::info!(rank, among, "this node's part of every limit");
         }
@@ -186,7 +203,7 @@ impl Seat {
         );
         let now = clock::now();
         let since = now.saturating_sub(lag + TICK);
-        for (_, endpoint) in self.parts.fleet.endpoints() {
+        for (_, endpoint) in self.fleet().endpoints() {
             endpoint.discard_slow(now, since);
         }
     }

@@ -1,12 +1,15 @@
 //! Who may look and who may act: bearer tokens, compared by hash in constant time.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::Reply;
-use crate::config::Secret;
+use crate::config::{Admin, Secret};
 
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +20,26 @@ pub(super) enum Role {
     Read,
 }
 
+/// The tokens of the moment, which a reload replaces.
+pub struct Tokens(ArcSwap<Keys>);
+
+impl Tokens {
+    /// As configured.
+    pub fn new(config: &Admin) -> Self {
+        Self(ArcSwap::from_pointee(Keys::of(config)))
+    }
+
+    /// From the next request on others count.
+    pub fn replace(&self, config: &Admin) {
+        self.0.store(Arc::new(Keys::of(config)));
+    }
+
+    /// Those of the moment.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.0.load_full()
+    }
+}
+
 /// The hashes of the configured tokens. Without any token everyone may act, which the configuration
 /// allows on a loopback address only.
 pub(super) struct Keys {
@@ -25,6 +48,10 @@ pub(super) struct Keys {
 }
 
 impl Keys {
+    fn of(config: &Admin) -> Self {
+        Self::new(config.token.as_ref(), config.read_token.as_ref())
+    }
+
     pub(super) fn new(full: Option<&Secret>, read: Option<&Secret>) -> Self {
         let hash = |secret: &Secret| -> [u8; 32] { Sha256::digest(secret.expose()).into() };
         Self { full: full.map(hash), read: read.map(hash) }

@@ -30,6 +30,7 @@ impl Admin {
             "name_used_at": self.seat.duplicate(),
             "observing_ms": millis(observing),
             "cluster_can_decide": council.has_quorum(),
+            "config_error": self.reload.last_error().map(|failure| failure.message),
         });
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Reply::Json(status, detail)
@@ -109,7 +110,8 @@ impl Admin {
 
     pub(super) fn endpoint(&self, key: &EndpointKey) -> Option<Value> {
         let now = clock::now();
-        let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
+        let fleet = self.seat.fleet();
+        let (pool, endpoint) = fleet.endpoint(key)?;
         let cluster = self.seat.council().endpoint(now, key)?;
         Some(summary(now, pool, endpoint, &cluster))
     }
@@ -117,7 +119,8 @@ impl Admin {
     /// The full why: what is so, who says it, what happens next and when, what happened lately.
     pub(super) fn explain(&self, key: &EndpointKey) -> Option<Value> {
         let now = clock::now();
-        let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
+        let fleet = self.seat.fleet();
+        let (pool, endpoint) = fleet.endpoint(key)?;
         let (cluster, is_suspect) = {
             let council = self.seat.council();
             (council.endpoint(now, key)?, council.is_suspect())

@@ -20,10 +20,7 @@ use breaker::{Breaker, Errand, Mode, Refusal, Rung, Sample, Snapshot, State, Tra
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
 pub use self::admission::Admission;
-use self::core::{
-    Core, FORCED_CLOSED, FORCED_OPEN, Guarded, STANCE_HELD, STANCE_RAMP, STANCE_TRIED, WEIGHT_FULL,
-    code_of,
-};
+use self::core::{Core, FORCED_CLOSED, FORCED_OPEN, Guarded, STANCE_HELD, WEIGHT_FULL, code_of};
 pub use self::obstacle::Obstacle;
 pub(in crate::fleet) use self::pause::Pause;
 pub(in crate::fleet) use self::tenants::Judge;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Core, Endpoint, Pause, Tenants};
+use super::{Endpoint, Pause};
 use crate::config;
 use crate::limits::Allowance;
 use crate::metrics::Meters;
