@@ -1,0 +1,90 @@
+//! What the routes do: each takes what was asked to the part that knows, and hands its answer back.
+
+use hyper::StatusCode;
+use quorum::{EndpointKey, NodeId};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::route::Asked;
+use super::table::ROUTES;
+use super::{Admin, Reply, openapi, orders};
+use crate::clock;
+
+pub(super) fn health(_: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, json!({ "status": "ok" }))
+}
+
+pub(super) fn readiness(admin: &Admin, _: &Asked<'_>) -> Reply {
+    admin.readiness()
+}
+
+pub(super) fn metrics(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Text(StatusCode::OK, admin.scrape.page(clock::now, || admin.metrics()))
+}
+
+pub(super) fn describe(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, openapi::document(ROUTES, admin.seat.me.as_str()))
+}
+
+/// What the token that is shown allows.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Whoami<'a> {
+    /// `full`, or `read` for looking only.
+    role: &'a str,
+    /// The node that answers.
+    node: &'a str,
+}
+
+pub(super) fn whoami(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    Reply::ok(&Whoami { role: asked.role.as_str(), node: admin.seat.me.as_str() })
+}
+
+pub(super) fn members(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, admin.members())
+}
+
+pub(super) fn cluster(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, admin.cluster())
+}
+
+pub(super) fn endpoints(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, admin.endpoints())
+}
+
+pub(super) fn endpoint(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    found(admin.endpoint(&key(asked)))
+}
+
+pub(super) fn explain(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    found(admin.explain(&key(asked)))
+}
+
+fn found(document: Option<Value>) -> Reply {
+    document.map_or_else(orders::unknown_endpoint, |value| Reply::Json(StatusCode::OK, value))
+}
+
+pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::force(&admin.seat, &key(asked), &asked.body)
+}
+
+pub(super) fn forget(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    let id = asked.named("id");
+    if admin.seat.council().forget(&NodeId::new(id)) {
+        return Reply::Json(StatusCode::OK, json!({ "forgotten": id }));
+    }
+    let message = "No such member is lost; only a lost member can be forgotten.";
+    Reply::error(StatusCode::CONFLICT, "not_lost", message)
+}
+
+pub(super) fn mute(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::mute(&admin.seat, asked.named("id"), true)
+}
+
+pub(super) fn unmute(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::mute(&admin.seat, asked.named("id"), false)
+}
+
+fn key(asked: &Asked<'_>) -> EndpointKey {
+    EndpointKey::new(&format!("{}/{}", asked.named("pool"), asked.named("name")))
+}
