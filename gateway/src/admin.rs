@@ -4,11 +4,13 @@
 //! and metrics wants a token if one is configured; the read-only token may only look.
 
 mod auth;
+mod case;
 mod feed;
 mod orders;
 mod payload;
 mod render;
 mod tenants;
+mod view;
 mod why;
 
 use std::convert::Infallible;
@@ -26,13 +28,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use quorum::{Denominator, NodeId};
+use quorum::{Denominator, EndpointKey, NodeId};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use self::auth::{Keys, Role};
 use self::payload::Payload;
+use self::view::list::Wanted;
 use crate::cluster::Seat;
 use crate::config::Config;
 use crate::events::{Events, Feed};
@@ -64,6 +68,8 @@ pub struct Admin {
 /// An answer: a status with a JSON document or a text, or what happens as it happens.
 pub(crate) enum Reply {
     Json(StatusCode, Value),
+    /// JSON that is written already.
+    Written(StatusCode, String),
     Text(StatusCode, String),
     Feed(Box<Feed>),
 }
@@ -73,6 +79,18 @@ impl Reply {
     pub(crate) fn error(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
         let message: String = message.into();
         Self::Json(status, json!({ "error": { "code": code, "message": message } }))
+    }
+
+    /// An answer, written as JSON.
+    pub(crate) fn written(status: StatusCode, answer: &impl Serialize) -> Self {
+        match serde_json::to_string(answer) {
+            Ok(text) => Self::Written(status, text),
+            Err(error) => {
+                tracing::error!(%error, "an answer of the admin API cannot be written");
+                let message = "The answer could not be written; see the log.";
+                Self::error(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+            }
+        }
     }
 
     fn not_found() -> Self {
@@ -159,6 +177,7 @@ impl Admin {
         let reply = self.route(request).await;
         let (status, kind, body) = match reply {
             Reply::Json(status, value) => (status, "application/json", whole(value.to_string())),
+            Reply::Written(status, text) => (status, "application/json", whole(text)),
             Reply::Text(status, text) => {
                 (status, "text/plain; version=0.0.4; charset=utf-8", whole(text))
             }
@@ -176,7 +195,7 @@ impl Admin {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         match path {
-            "/healthz" => return Reply::Json(StatusCode::OK, json!({ "status": "ok" })),
+            "/healthz" => return self.health(),
             "/readyz" => return self.readiness(),
             "/metrics" => return Reply::Text(StatusCode::OK, self.metrics()),
             _ => {}
@@ -198,7 +217,7 @@ impl Admin {
                 let is_until_now = given("until=") == Some("now");
                 feed::follow(&self.events, &head.headers, given("since="), is_until_now)
             }
-            Method::GET => self.look(rest),
+            Method::GET => self.look(rest, head.uri.query().unwrap_or_default()),
             Method::POST if role == Role::Full => {
                 let body = Limited::new(body, BODY_BYTES_MAX).collect();
                 match tokio::time::timeout(ARRIVAL, body).await {
@@ -228,11 +247,11 @@ impl Admin {
         }
     }
 
-    fn look(&self, path: &str) -> Reply {
+    fn look(&self, path: &str, query: &str) -> Reply {
         match path {
-            "members" => Reply::Json(StatusCode::OK, self.members()),
-            "cluster" => Reply::Json(StatusCode::OK, self.cluster()),
-            "endpoints" => Reply::Json(StatusCode::OK, self.endpoints()),
+            "members" => Reply::written(StatusCode::OK, &self.members()),
+            "cluster" => Reply::written(StatusCode::OK, &self.cluster()),
+            "endpoints" => self.list(query),
             _ => {
                 let Some(rest) = path.strip_prefix("endpoints/") else {
                     return Reply::not_found();
@@ -241,13 +260,31 @@ impl Admin {
                     Some(name) => (name, true),
                     None => (rest, false),
                 };
+                let ok = StatusCode::OK;
                 let found = orders::endpoint_key(name).and_then(|key| {
-                    if is_explain { self.explain(&key) } else { self.endpoint(&key) }
+                    if is_explain {
+                        self.explain(&key).map(|found| Reply::written(ok, &found))
+                    } else {
+                        self.endpoint(&key).map(|found| Reply::written(ok, &found))
+                    }
                 });
-                found.map_or_else(orders::unknown_endpoint, |value| {
-                    Reply::Json(StatusCode::OK, value)
-                })
+                found.unwrap_or_else(orders::unknown_endpoint)
             }
+        }
+    }
+
+    fn list(&self, query: &str) -> Reply {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let decoded: Option<Vec<(&str, EndpointKey)>> =
+            pairs.map(|(name, value)| Some((name, orders::endpoint_key(value)?))).collect();
+        let wanted = decoded.as_ref().ok_or_else(|| "A value is badly encoded.".to_owned());
+        let wanted = wanted.and_then(|pairs| {
+            Wanted::new(pairs.iter().map(|(name, value)| (*name, value.as_str())))
+        });
+        match wanted.and_then(|wanted| self.endpoints(&wanted)) {
+            Ok(endpoints) => Reply::written(StatusCode::OK, &endpoints),
+            Err(message) => Reply::error(StatusCode::BAD_REQUEST, "invalid_query", message),
         }
     }
 

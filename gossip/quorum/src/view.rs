@@ -185,6 +185,12 @@ impl Council {
         self.electorate.has_quorum()
     }
 
+    /// In how long this node lets go of what the fleet has out, since no majority is live; `None`
+    /// while one is.
+    pub fn lets_go_in(&self, now: Duration) -> Option<Duration> {
+        self.electorate.cut_off_in(now)
+    }
+
     /// Whether the fleet has an endpoint out.
     pub fn is_open(&self, key: &EndpointKey) -> bool {
         self.dossiers.get(key).is_some_and(|dossier| dossier.circuit.opening.is_some())
@@ -274,10 +280,7 @@ impl Council {
     }
 
     /// The votes on every endpoint of which anything was said of late, counting or not.
-    pub fn votes_cast(
-        &self,
-        now: Duration,
-    ) -> impl Iterator<Item = (&EndpointKey, Vec<VoteView>)> {
+    pub fn votes_cast(&self, now: Duration) -> impl Iterator<Item = (&EndpointKey, Vec<VoteView>)> {
         let known = |key| self.dossiers.get_key_value(key);
         let dossiers = self.stirred.iter().filter_map(known);
         let votes = dossiers.map(move |(key, dossier)| (key, self.votes(now, dossier)));
@@ -324,6 +327,22 @@ impl Part {
 }
 
 impl Weight {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 12] = [
+        Self::Counts,
+        Self::Withdrawn,
+        Self::Lapsed,
+        Self::VoterLost,
+        Self::IncidentClosed,
+        Self::Abstains,
+        Self::Shadow,
+        Self::Suspect,
+        Self::Muted,
+        Self::Flapping,
+        Self::NoWitness,
+        Self::NotObserver,
+    ];
+
     /// The word used in the admin API.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -212,8 +212,7 @@ impl Council {
         match self.rule.of {
             Denominator::Members => true,
             Denominator::Observers => {
-                *id != self.me && !self.is_idle(now, dossier, id)
-                    || self.observes(now, dossier, id)
+                *id != self.me && !self.is_idle(now, dossier, id) || self.observes(now, dossier, id)
             }
         }
     }
