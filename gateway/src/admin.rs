@@ -7,6 +7,7 @@ mod answer;
 mod attempts;
 mod audit;
 mod auth;
+mod case;
 mod deeds;
 mod feed;
 mod openapi;
@@ -18,6 +19,7 @@ mod route;
 mod scrape;
 mod table;
 mod tenants;
+mod view;
 mod why;
 
 use std::collections::BTreeMap;

@@ -67,11 +67,11 @@ const EVENTS: &str = "text/event-stream";
 impl Reply {
     /// 200 with a document.
     pub(crate) fn ok(document: &impl Serialize) -> Self {
-        Self::with(StatusCode::OK, document)
+        Self::written(StatusCode::OK, document)
     }
 
     /// A document with a status.
-    pub(crate) fn with(status: StatusCode, document: &impl Serialize) -> Self {
+    pub(crate) fn written(status: StatusCode, document: &impl Serialize) -> Self {
         match serde_json::to_string(document) {
             Ok(text) => Self::Written(status, text),
             // Answers have text for keys and no other way to fail.

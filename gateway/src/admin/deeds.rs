@@ -4,15 +4,16 @@ use hyper::StatusCode;
 use quorum::{EndpointKey, NodeId};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::route::Asked;
 use super::table::ROUTES;
+use super::view::list::Wanted;
 use super::{Admin, Reply, openapi, orders};
 use crate::clock;
 
-pub(super) fn health(_: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Json(StatusCode::OK, json!({ "status": "ok" }))
+pub(super) fn health(admin: &Admin, _: &Asked<'_>) -> Reply {
+    admin.health()
 }
 
 pub(super) fn readiness(admin: &Admin, _: &Asked<'_>) -> Reply {
@@ -41,27 +42,26 @@ pub(super) fn whoami(admin: &Admin, asked: &Asked<'_>) -> Reply {
 }
 
 pub(super) fn members(admin: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Json(StatusCode::OK, admin.members())
+    Reply::ok(&admin.members())
 }
 
 pub(super) fn cluster(admin: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Json(StatusCode::OK, admin.cluster())
+    Reply::ok(&admin.cluster())
 }
 
-pub(super) fn endpoints(admin: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Json(StatusCode::OK, admin.endpoints())
+pub(super) fn endpoints(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    match Wanted::new(asked.query.pairs()).and_then(|wanted| admin.endpoints(&wanted)) {
+        Ok(endpoints) => Reply::ok(&endpoints),
+        Err(message) => Reply::invalid_query(message),
+    }
 }
 
 pub(super) fn endpoint(admin: &Admin, asked: &Asked<'_>) -> Reply {
-    found(admin.endpoint(&key(asked)))
+    admin.endpoint(&key(asked)).map_or_else(orders::unknown_endpoint, |row| Reply::ok(&row))
 }
 
 pub(super) fn explain(admin: &Admin, asked: &Asked<'_>) -> Reply {
-    found(admin.explain(&key(asked)))
-}
-
-fn found(document: Option<Value>) -> Reply {
-    document.map_or_else(orders::unknown_endpoint, |value| Reply::Json(StatusCode::OK, value))
+    admin.explain(&key(asked)).map_or_else(orders::unknown_endpoint, |found| Reply::ok(&found))
 }
 
 pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {

@@ -7,6 +7,12 @@ use super::orders::{Muted, Order, Ordered};
 use super::route::{
     Access, BODY_BYTES_MAX, BodyOf, Deed, Extra, Parameter, Route, Values, schema_of,
 };
+use super::view::cluster::Cluster;
+use super::view::endpoint::EndpointRow;
+use super::view::explain::Explained;
+use super::view::health::{Health, Readiness};
+use super::view::list::{Endpoints, LIMIT_MAX};
+use super::view::member::Members;
 use super::{deeds, feed};
 use crate::events::Kind;
 
@@ -25,6 +31,30 @@ const FOLLOW: &[Parameter] = &[
     },
 ];
 
+/// Which endpoints are wanted.
+const WANTED: &[Parameter] = &[
+    Parameter {
+        name: "pool",
+        about: "Those of this pool only.",
+        values: Values::Text("^.{1,256}$"),
+    },
+    Parameter {
+        name: "state",
+        about: "Those that requests are sent to, or those that they are not.",
+        values: Values::OneOf(&["in", "out"]),
+    },
+    Parameter {
+        name: "limit",
+        about: "At most so many; `after` in the answer tells where the next page begins.",
+        values: Values::Whole(1, LIMIT_MAX as u64),
+    },
+    Parameter {
+        name: "after",
+        about: "Those behind this one, as the last page said.",
+        values: Values::Text("^.{1,512}$"),
+    },
+];
+
 const fn json_body<T: JsonSchema>() -> BodyOf {
     BodyOf {
         kind: "application/json",
@@ -34,6 +64,8 @@ const fn json_body<T: JsonSchema>() -> BodyOf {
     }
 }
 
+const STUCK: &[Extra] =
+    &[Extra { status: 503, about: "The loop that follows the fleet stands still: restart it." }];
 const NOT_READY: &[Extra] =
     &[Extra { status: 503, about: "No clients should be sent here; the reasons say why." }];
 const TOO_MANY_FOLLOWERS: &[Extra] =
@@ -49,11 +81,12 @@ pub(super) static ROUTES: &[Route] = &[
     Route::look("healthz", "health", Deed::Now(deeds::health))
         .summary("Whether the process is alive.")
         .access(Access::Anyone)
-        .json::<Value>(),
+        .json::<Health>()
+        .extras(STUCK),
     Route::look("readyz", "readiness", Deed::Now(deeds::readiness))
         .summary("Whether clients should be sent here.")
         .access(Access::Anyone)
-        .json::<Value>()
+        .json::<Readiness>()
         .extras(NOT_READY),
     Route::look("metrics", "metrics", Deed::Now(deeds::metrics))
         .summary("What is counted, as Prometheus reads it.")
@@ -67,10 +100,10 @@ pub(super) static ROUTES: &[Route] = &[
         .json::<deeds::Whoami<'_>>(),
     Route::look("admin/v1/members", "members", Deed::Now(deeds::members))
         .summary("Who belongs to the fleet, as this node counts it.")
-        .json::<Value>(),
+        .json::<Members>(),
     Route::look("admin/v1/cluster", "cluster", Deed::Now(deeds::cluster))
         .summary("How large the fleet is, whether it can decide, how its talk goes.")
-        .json::<Value>(),
+        .json::<Cluster>(),
     Route::look("admin/v1/events", "events", Deed::Now(feed::events))
         .summary("What happens, as server-sent events.")
         .query(FOLLOW)
@@ -78,13 +111,14 @@ pub(super) static ROUTES: &[Route] = &[
         .extras(TOO_MANY_FOLLOWERS),
     Route::look("admin/v1/endpoints", "endpoints", Deed::Now(deeds::endpoints))
         .summary("Every endpoint: this node's breaker, the fleet's verdict, the votes.")
-        .json::<Value>(),
+        .query(WANTED)
+        .json::<Endpoints>(),
     Route::look("admin/v1/endpoints/{pool}/{name}", "endpoint", Deed::Now(deeds::endpoint))
         .summary("One endpoint, as the list shows it.")
-        .json::<Value>(),
+        .json::<EndpointRow>(),
     Route::look("admin/v1/endpoints/{pool}/{name}/explain", "explain", Deed::Now(deeds::explain))
         .summary("Why an endpoint is in or out, what happens next and when, what happened lately.")
-        .json::<Value>(),
+        .json::<Explained>(),
     Route::act(
         "admin/v1/endpoints/{pool}/{name}/override",
         "override",
