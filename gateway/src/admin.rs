@@ -34,6 +34,7 @@ use crate::cluster::Seat;
 use crate::config::Config;
 use crate::history::History;
 use crate::metrics::Meters;
+use crate::page;
 
 /// Connections of operators at a time; more wait.
 const CONNECTIONS_MAX: usize = 64;
@@ -145,6 +146,12 @@ impl Admin {
     }
 
     async fn serve(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        // The page is the same for everyone and knows nothing; what it shows, it asks for by token.
+        if request.method() == Method::GET
+            && let Some(asset) = page::asset(request.uri().path())
+        {
+            return Ok(asset.answer(request.headers()));
+        }
         let reply = self.route(request).await;
         let (status, kind, body) = match reply {
             Reply::Json(status, value) => (status, "application/json", value.to_string()),
@@ -177,6 +184,10 @@ impl Admin {
             return Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message);
         }
         match head.method {
+            Method::GET if rest == "whoami" => Reply::Json(
+                StatusCode::OK,
+                json!({ "role": role.as_str(), "node": self.seat.me.as_str() }),
+            ),
             Method::GET => self.look(rest),
             Method::POST if role == Role::Full => {
                 let body = Limited::new(body, BODY_BYTES_MAX).collect();

@@ -17,6 +17,16 @@ pub(super) enum Role {
     Read,
 }
 
+impl Role {
+    /// The role as the API names it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Read => "read",
+        }
+    }
+}
+
 /// The hashes of the configured tokens. Without any token everyone may act, which the configuration
 /// allows on a loopback address only.
 pub(super) struct Keys {
