@@ -4,9 +4,13 @@
 //! and metrics wants a token if one is configured; the read-only token may only look.
 
 mod auth;
+mod case;
+mod feed;
 mod orders;
+mod payload;
 mod render;
 mod tenants;
+mod view;
 mod why;
 
 use std::convert::Infallible;
@@ -24,14 +28,18 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use quorum::{Denominator, NodeId};
+use quorum::{Denominator, EndpointKey, NodeId};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use self::auth::{Keys, Role};
+use self::payload::Payload;
+use self::view::list::Wanted;
 use crate::cluster::Seat;
 use crate::config::Config;
+use crate::events::{Events, Feed};
 use crate::history::History;
 use crate::metrics::Meters;
 use crate::page;
@@ -50,6 +58,7 @@ pub struct Admin {
     keys: Keys,
     seat: Arc<Seat>,
     history: Arc<History>,
+    events: Arc<Events>,
     meters: Arc<Meters>,
     gossip: Option<Arc<gossip::Stats>>,
     is_draining: AtomicBool,
@@ -57,10 +66,13 @@ pub struct Admin {
     of: Denominator,
 }
 
-/// An answer: a status with a JSON document or a text.
+/// An answer: a status with a JSON document or a text, or what happens as it happens.
 pub(crate) enum Reply {
     Json(StatusCode, Value),
+    /// JSON that is written already.
+    Written(StatusCode, String),
     Text(StatusCode, String),
+    Feed(Box<Feed>),
 }
 
 impl Reply {
@@ -70,9 +82,25 @@ impl Reply {
         Self::Json(status, json!({ "error": { "code": code, "message": message } }))
     }
 
+    /// An answer, written as JSON.
+    pub(crate) fn written(status: StatusCode, answer: &impl Serialize) -> Self {
+        match serde_json::to_string(answer) {
+            Ok(text) => Self::Written(status, text),
+            Err(error) => {
+                tracing::error!(%error, "an answer of the admin API cannot be written");
+                let message = "The answer could not be written; see the log.";
+                Self::error(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+            }
+        }
+    }
+
     fn not_found() -> Self {
         Self::error(StatusCode::NOT_FOUND, "not_found", "There is nothing at this path.")
     }
+}
+
+fn whole(text: String) -> Payload {
+    Payload::Whole(Full::new(Bytes::from(text)))
 }
 
 /// Binds the operators' listener.
@@ -90,7 +118,7 @@ impl Admin {
     pub fn new(
         config: &Config,
         seat: &Arc<Seat>,
-        history: &Arc<History>,
+        (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         carrier: Option<&gossip::Carrier>,
     ) -> Self {
@@ -98,6 +126,7 @@ impl Admin {
             keys: Keys::new(config.admin.token.as_ref(), config.admin.read_token.as_ref()),
             seat: Arc::clone(seat),
             history: Arc::clone(history),
+            events: Arc::clone(events),
             meters: Arc::clone(meters),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),
             is_draining: AtomicBool::new(false),
@@ -145,19 +174,23 @@ impl Admin {
         }
     }
 
-    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Payload>, Infallible> {
         // The page is the same for everyone and knows nothing; what it shows, it asks for by token.
         if request.method() == Method::GET
             && let Some(asset) = page::asset(request.uri().path())
         {
-            return Ok(asset.answer(request.headers()));
+            return Ok(asset.answer(request.headers()).map(Payload::Whole));
         }
         let reply = self.route(request).await;
         let (status, kind, body) = match reply {
-            Reply::Json(status, value) => (status, "application/json", value.to_string()),
-            Reply::Text(status, text) => (status, "text/plain; version=0.0.4; charset=utf-8", text),
+            Reply::Json(status, value) => (status, "application/json", whole(value.to_string())),
+            Reply::Written(status, text) => (status, "application/json", whole(text)),
+            Reply::Text(status, text) => {
+                (status, "text/plain; version=0.0.4; charset=utf-8", whole(text))
+            }
+            Reply::Feed(feed) => (StatusCode::OK, "text/event-stream", Payload::Feed(*feed)),
         };
-        let mut response = Response::new(Full::new(Bytes::from(body)));
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -169,7 +202,7 @@ impl Admin {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         match path {
-            "/healthz" => return Reply::Json(StatusCode::OK, json!({ "status": "ok" })),
+            "/healthz" => return self.health(),
             "/readyz" => return self.readiness(),
             "/metrics" => return Reply::Text(StatusCode::OK, self.metrics()),
             _ => {}
@@ -188,7 +221,14 @@ impl Admin {
                 StatusCode::OK,
                 json!({ "role": role.as_str(), "node": self.seat.me.as_str() }),
             ),
-            Method::GET => self.look(rest),
+            Method::GET if rest == "events" => {
+                let query = head.uri.query().unwrap_or_default();
+                let given =
+                    |name| query.split('&').find_map(|one: &str| one.strip_prefix::<&str>(name));
+                let is_until_now = given("until=") == Some("now");
+                feed::follow(&self.events, &head.headers, given("since="), is_until_now)
+            }
+            Method::GET => self.look(rest, head.uri.query().unwrap_or_default()),
             Method::POST if role == Role::Full => {
                 let body = Limited::new(body, BODY_BYTES_MAX).collect();
                 match tokio::time::timeout(ARRIVAL, body).await {
@@ -218,11 +258,11 @@ impl Admin {
         }
     }
 
-    fn look(&self, path: &str) -> Reply {
+    fn look(&self, path: &str, query: &str) -> Reply {
         match path {
-            "members" => Reply::Json(StatusCode::OK, self.members()),
-            "cluster" => Reply::Json(StatusCode::OK, self.cluster()),
-            "endpoints" => Reply::Json(StatusCode::OK, self.endpoints()),
+            "members" => Reply::written(StatusCode::OK, &self.members()),
+            "cluster" => Reply::written(StatusCode::OK, &self.cluster()),
+            "endpoints" => self.list(query),
             _ => {
                 let Some(rest) = path.strip_prefix("endpoints/") else {
                     return Reply::not_found();
@@ -231,13 +271,31 @@ impl Admin {
                     Some(name) => (name, true),
                     None => (rest, false),
                 };
+                let ok = StatusCode::OK;
                 let found = orders::endpoint_key(name).and_then(|key| {
-                    if is_explain { self.explain(&key) } else { self.endpoint(&key) }
+                    if is_explain {
+                        self.explain(&key).map(|found| Reply::written(ok, &found))
+                    } else {
+                        self.endpoint(&key).map(|found| Reply::written(ok, &found))
+                    }
                 });
-                found.map_or_else(orders::unknown_endpoint, |value| {
-                    Reply::Json(StatusCode::OK, value)
-                })
+                found.unwrap_or_else(orders::unknown_endpoint)
             }
+        }
+    }
+
+    fn list(&self, query: &str) -> Reply {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let decoded: Option<Vec<(&str, EndpointKey)>> =
+            pairs.map(|(name, value)| Some((name, orders::endpoint_key(value)?))).collect();
+        let wanted = decoded.as_ref().ok_or_else(|| "A value is badly encoded.".to_owned());
+        let wanted = wanted.and_then(|pairs| {
+            Wanted::new(pairs.iter().map(|(name, value)| (*name, value.as_str())))
+        });
+        match wanted.and_then(|wanted| self.endpoints(&wanted)) {
+            Ok(endpoints) => Reply::written(StatusCode::OK, &endpoints),
+            Err(message) => Reply::error(StatusCode::BAD_REQUEST, "invalid_query", message),
         }
     }
 

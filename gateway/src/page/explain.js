@@ -3,9 +3,9 @@
 
 import { endpointPath, look } from "./api.js";
 import { el, keyed, mark, refill, say, shape } from "./dom.js";
-import { backText, cell, listOf, row } from "./view.js";
+import { backText, cell, listOf, row, weightText } from "./view.js";
 import { closesBeside } from "./sheet.js";
-import { age, figure, latency, moment, sentence, span } from "./words.js";
+import { age, count, figure, isFigure, latency, moment, sentence, span } from "./words.js";
 
 const EVERY = 1_000;
 /** Rows of a list in the panel. */
@@ -19,7 +19,7 @@ export class Explain {
   #parts = {};
 
   constructor(order) {
-    const close = el("button", { type: "button", class: "quiet", click: () => this.#dialog.close() }, "Close");
+    const close = el("button", { type: "button", class: "quiet", autofocus: true, click: () => this.#dialog.close() }, "Close");
     const act = el("button", { type: "button", class: "act", click: () => order(this.#key) }, "Override");
     const part = (name, node) => (this.#parts[name] = node);
     const section = (title, node) => el("section", {}, el("h3", {}, title), node);
@@ -31,6 +31,7 @@ export class Explain {
         part("next", el("p", { class: "next" })),
         section("Votes", part("votes", el("ul", { class: "votes" }))),
         part("novotes", el("p", { class: "faint" }, "No member has cast a vote.")),
+        part("notes", el("ul", { class: "plain notes" })),
         section("What this node saw itself", part("seen", el("dl", { class: "pairs" }))),
         section("What the others saw", part("windows", el("ul", { class: "plain" }))),
         section("Circuit", part("facts", el("dl", { class: "pairs" }))),
@@ -81,7 +82,7 @@ export class Explain {
     mark(badge, "data-level", one.level);
     refill(badge, one.what, () => [shape(one.level, one.level), one.badge]);
     say(verdict, `${sentence(answer.verdict || one.why || "in: nothing is held against it")}.`);
-    const after = answer.next && answer.next !== "nothing" ? sentence(readable(answer.next)) : sentence(backText(one.back));
+    const after = answer.next && answer.next !== "nothing" ? readable(answer.next) : backText(one.back);
     say(next, after ? `Next: ${after}.` : "Next: nothing, while it stays well.");
     novotes.hidden = listOf(answer.votes).length > 0;
     this.#showVotes(answer);
@@ -101,10 +102,12 @@ export class Explain {
         const [drawn, text] = node.children;
         refill(drawn, kind, () => [shape(kind, kind)]);
         say(text.children[0], vote.voter);
-        say(text.children[1], ` ${vote.weight === "counts" ? "counts" : String(vote.weight ?? "").replaceAll("_", " ")}, ${String(vote.basis ?? "").replaceAll("_", " ")}, ${age(vote.age_ms)}: ${vote.reason || "no reason given"}`);
+        say(text.children[1], ` ${weightText(vote)}, ${String(vote.basis ?? "").replaceAll("_", " ")}, ${age(vote.age_ms)}: ${vote.reason || "no reason given"}`);
         say(text.children[2], evidence(vote.evidence ?? {}));
       },
     });
+    const notes = listOf(answer.notes).slice(0, ROWS_MAX).map((note) => sentence(note.message));
+    refill(this.#parts.notes, notes.join("\n"), () => notes.map((note) => el("li", {}, note)));
     const windows = listOf(answer.windows).slice(0, ROWS_MAX);
     const lines = windows.map((one) => `${one.member}: ${evidence(one)}, ${age(one.age_ms)} ago`);
     refill(this.#parts.windows, lines.join("\n"), () => (lines.length > 0 ? lines : ["Nothing is stated while nobody suspects it."]).map((line) => el("li", {}, line)));
@@ -158,7 +161,8 @@ function readable(text) {
 }
 
 function evidence(seen) {
-  return ` ${figure(seen.requests)} requests, ${figure(seen.faults)} faults, ${figure(seen.successes)} successes, ${figure(seen.slow_pieces)} slow pieces`;
+  const said = [[seen.requests, "request"], [seen.faults, "fault"], [seen.successes, "success", "successes"], [seen.slow_pieces, "slow piece"]];
+  return said.map(([many, ...words]) => (isFigure(many) ? count(many, ...words) : `– ${words[0]}`)).join(", ");
 }
 
 function pairs(place, all) {

@@ -18,12 +18,15 @@ import { age } from "./words.js";
 
 /** The configuration changes seldom; it is asked for at this distance, in ms. */
 const CONFIG_EVERY = 10_000;
+/** From so many endpoints on, only those that are out are asked for each round, and all at a distance. */
+const MANY = 1_000;
+const ALL_EVERY = 15_000;
 /** How long a message stays, in ms. */
 const MESSAGE = 6_000;
 const THEMES = ["auto", "light", "dark"];
 
 const at = (id) => document.getElementById(id);
-const state = { node: "", role: null, cluster: null, members: [], endpoints: [], rows: [], config: null, configAt: -Infinity, at: NaN, link: { failed: "" } };
+const state = { node: "", role: null, cluster: null, members: [], endpoints: [], allAt: -Infinity, rows: [], config: null, configAt: -Infinity, at: NaN, link: { failed: "" } };
 
 const timeline = new Timeline();
 const poll = new Poll(round);
@@ -39,9 +42,9 @@ const matrix = new Matrix({ open: (key) => explain.open(key, find(key)?.endpoint
 async function round() {
   try {
     if (state.role === null) state.role = await whoami();
-    const [cluster, members, endpoints] = await Promise.all([look("cluster"), look("members"), look("endpoints")]);
+    const [cluster, members, endpoints] = await Promise.all([look("cluster"), look("members"), lookAtEndpoints()]);
     const isBack = state.link.failed !== "";
-    Object.assign(state, { cluster, members: ordered(members.members), endpoints: listOf(endpoints.endpoints), at: performance.now(), link: { failed: "" } });
+    Object.assign(state, { cluster, members: ordered(members.members), endpoints, at: performance.now(), link: { failed: "" } });
     state.node = String(cluster.node ?? "");
     if (isBack) stream.restart();
     if (state.at - state.configAt > CONFIG_EVERY) await lookAtConfig();
@@ -55,6 +58,25 @@ async function round() {
     show(false);
     throw problem;
   }
+}
+
+/** All endpoints, or where they are many those that are out, put in their places among the others. */
+async function lookAtEndpoints() {
+  if (state.endpoints.length >= MANY && performance.now() - state.allAt < ALL_EVERY) {
+    const fresh = new Map(seen(await look("endpoints?state=out")).map((one) => [one.endpoint, one]));
+    const was = state.endpoints.filter((one) => one.in_rotation === false);
+    const isSame = was.length === fresh.size && was.every((one) => fresh.has(one.endpoint));
+    if (isSame) return state.endpoints.map((one) => fresh.get(one.endpoint) ?? one);
+  }
+  const all = seen(await look("endpoints"));
+  state.allAt = performance.now();
+  return all;
+}
+
+/** The rows of an answer, each with the moment at which it was so. */
+function seen(answer) {
+  const now = performance.now();
+  return listOf(answer.endpoints).map((one) => ({ ...one, seen_at: now }));
 }
 
 async function whoami() {
@@ -89,7 +111,7 @@ function show(isFresh) {
   showBanners(state, elapsed, () => poll.now());
   showPulse(elapsed);
   if (!state.cluster) return;
-  state.rows = state.endpoints.map((one) => row(one, elapsed)).sort(compare);
+  state.rows = state.endpoints.map((one) => row(one, performance.now() - one.seen_at)).sort(compare);
   showHeadline();
   say(at("node"), state.node);
   showFacts(state.cluster, state.members, state.config);
@@ -97,7 +119,7 @@ function show(isFresh) {
     const member = state.members.find((one) => String(one.id) === id);
     if (member && state.role === "full") manage(member, done);
   });
-  matrix.show(state.rows, state.members, elapsed, isFresh);
+  matrix.show(state.rows, state.members, isFresh);
 }
 
 function showHeadline() {

@@ -49,8 +49,8 @@ export class Matrix {
   }
 
   /** Shows sorted rows; `isFresh` says that the figures are new and not only older. */
-  show(all, members, elapsed, isFresh) {
-    this.#last = [all, members, elapsed, false];
+  show(all, members, isFresh) {
+    this.#last = [all, members, false];
     const words = this.#filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const isWanted = (one) => (!this.#only.checked || one.what !== "healthy") && isMatch(one, words);
     const found = words.length > 0 || this.#only.checked ? all.filter(isWanted) : all;
@@ -63,7 +63,7 @@ export class Matrix {
     keyed(this.#body, shown, {
       key: (one) => one.key,
       make: (one) => this.#makeRow(one),
-      update: (node, one) => this.#fillRow(node, one, members, elapsed, isFresh),
+      update: (node, one) => this.#fillRow(node, one, members, isFresh),
     });
     this.#empty.hidden = found.length > 0;
     say(this.#empty, all.length === 0 ? "No endpoint is configured." : "No endpoint matches; Esc in the filter clears it.");
@@ -75,8 +75,8 @@ export class Matrix {
     refill(this.#head, stamp, () => [
       column("Endpoint", "at-name"),
       column("What is so, who says it, and when it returns", "at-state", "State"),
-      ...members.map(memberColumn),
       column("Latency to the first token, median and 95th percentile", "at-pace", "Latency"),
+      ...members.map(memberColumn),
       column("Actions", "at-deeds", ""),
     ]);
   }
@@ -100,7 +100,7 @@ export class Matrix {
     return node;
   }
 
-  #fillRow(node, one, members, elapsed, isFresh) {
+  #fillRow(node, one, members, isFresh) {
     const find = (name) => node.getElementsByClassName(name)[0];
     mark(node, "data-level", one.level);
     say(find("load"), one.load);
@@ -112,13 +112,13 @@ export class Matrix {
     say(find("who"), one.who);
     say(find("pace"), one.latency.said);
     if (isFresh) spark.trace(find("spark"), one.key);
-    this.#fillCells(node, one, members, elapsed);
+    this.#fillCells(node, one, members);
   }
 
-  #fillCells(node, one, members, elapsed) {
+  #fillCells(node, one, members) {
     const cells = [...node.getElementsByClassName("vote")];
     for (const extra of cells.slice(members.length)) extra.remove();
-    const end = node.getElementsByClassName("at-pace")[0];
+    const end = node.getElementsByClassName("at-deeds")[0];
     members.forEach((member, index) => {
       let place = cells[index];
       if (!place) {
@@ -126,7 +126,7 @@ export class Matrix {
           el("span", { class: "vote-shape" }), el("span", { class: "vote-word", "aria-hidden": "true" }), el("span", { class: "sr" }));
         end.before(place);
       }
-      const { kind, word, said } = cell(one.endpoint, member, elapsed);
+      const { kind, word, said } = cell(one.endpoint, member, one.elapsed);
       const [of, drawn, seen, read] = place.children;
       mark(place, "data-kind", kind);
       mark(place, "title", said);

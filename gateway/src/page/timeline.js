@@ -1,18 +1,23 @@
 // What happened, newest first: the node's events as they come, with a filter.
 
 import { el, keyed, say, shape, soon } from "./dom.js";
-import { count, moment, sentence } from "./words.js";
+import { count, moment, sentence, span } from "./words.js";
 
 /** Events kept, and shown at a time. The node keeps 1,024. */
 const KEPT = 1_024;
 const SHOWN = 100;
-/** Details of an event that are shown, and how long each may be. */
-const DETAILS_MAX = 4;
+/** Longest detail of an event that is shown. */
 const DETAIL_MAX = 120;
 
 const KINDS = {
   flip: "doubt", breaker: "back", vote: "void", probe: "none", canary: "none",
   member: "held", override: "order", config: "order", drain: "back", gap: "lost",
+};
+
+/** The shape of an event that leads somewhere. */
+const LEADS = {
+  open: "out", close: "in", closed: "in", "half-open": "back", stands: "out", withdrawn: "in", gone: "in",
+  abstains: "void", shadow: "void", live: "in", lost: "out", suspect: "doubt", draining: "back", passed: "in", failed: "out",
 };
 
 /** The list of events. */
@@ -70,7 +75,8 @@ export class Timeline {
 
 function make(event) {
   const kind = Object.hasOwn(KINDS, event.kind) ? event.kind : "event";
-  const place = [event.endpoint, event.node].filter(Boolean).map(String);
+  const isNamed = String(event.what).startsWith(`${event.node} `);
+  const place = [event.endpoint, isNamed ? null : event.node].filter(Boolean).map(String);
   const more = details(event);
   return el("li", { class: "event" },
     el("time", { datetime: stamp(event.unix_ms) }, moment(event.unix_ms)),
@@ -81,20 +87,24 @@ function make(event) {
 
 /** The shape of an event: a flip or a transition is told by where it leads. */
 function level(event, kind) {
-  const to = String(event.detail?.to ?? event.detail?.state ?? event.what ?? "");
-  if (kind === "flip" || kind === "breaker") {
-    if (/half/.test(to)) return "back";
-    if (/open|out\b/.test(to)) return "out";
-    if (/clos|back|in\b/.test(to)) return "in";
-  }
-  return KINDS[kind] ?? "none";
+  const detail = event.detail ?? {};
+  const to = String(detail.direction ?? detail.to ?? detail.state ?? detail.result ?? "");
+  const isTold = ["flip", "breaker", "vote", "member", "probe"].includes(kind);
+  return (isTold && Object.hasOwn(LEADS, to) ? LEADS[to] : KINDS[kind]) ?? "none";
 }
 
+/** The details that a person wants and the sentence does not have. */
 function details(event) {
   const detail = event.detail && typeof event.detail === "object" ? event.detail : {};
-  const plain = Object.entries(detail).filter(([, value]) => ["string", "number", "boolean"].includes(typeof value) && value !== "");
-  const said = plain.slice(0, DETAILS_MAX).map(([key, value]) => `${key.replaceAll("_", " ")} ${String(value).slice(0, DETAIL_MAX)}`);
-  return said.join(" · ");
+  const said = [];
+  const has = (value) => (typeof value === "string" && value !== "") || typeof value === "number";
+  if (has(detail.flip_ms)) said.push(`within ${span(Number(detail.flip_ms))}`);
+  if (has(detail.for_ms)) said.push(`for ${span(Number(detail.for_ms))}`);
+  for (const name of ["basis", "reason", "by", "hash"]) {
+    const value = has(detail[name]) ? String(detail[name]).replaceAll("_", " ").slice(0, DETAIL_MAX) : "";
+    if (value && !String(event.what).includes(value)) said.push(name === "basis" ? value : `${name} ${value}`);
+  }
+  return said.length > 0 ? `(${said.join(", ")})` : "";
 }
 
 function stamp(unix) {

@@ -78,14 +78,13 @@ export function row(endpoint, elapsed = 0) {
     load: load(endpoint),
     latency: paces(endpoint),
     endpoint,
+    elapsed,
   };
 }
 
-/** Worst first, then by name. */
+/** Worst first; what is alike stays in the order of the configuration. */
 export function compare(one, other) {
-  const byRank = one.rank - other.rank;
-  if (byRank !== 0) return byRank;
-  return one.key < other.key ? -1 : one.key > other.key ? 1 : 0;
+  return one.rank - other.rank;
 }
 
 /** The API's sentence without what the badge says already, or a sentence of our own. */
@@ -110,10 +109,12 @@ function why(endpoint, what) {
   return says[what];
 }
 
-/** Who says so, and for which reason: `gw-1 and gw-2: slow`. */
+/** Who says so, and for which reason, unless the verdict does: `gw-1 and gw-2: slow`. */
 function who(endpoint, what) {
+  const verdict = text(endpoint.verdict);
   if (what === "ordered" || what === "kept") {
     const reason = text(endpoint.forced_reason);
+    if (verdict.includes(reason) && reason) return "";
     return `${text(endpoint.forced_by) || "an operator"}: ${reason ? `“${reason}”` : "no reason given"}`;
   }
   const byReason = new Map();
@@ -121,6 +122,8 @@ function who(endpoint, what) {
     const reason = text(vote.reason) || "no reason given";
     byReason.set(reason, [...(byReason.get(reason) ?? []), text(vote.voter)]);
   }
+  // A verdict that names the accusers says it all.
+  if ([...byReason.values()].flat().every((voter) => verdict.includes(voter))) return "";
   return [...byReason].slice(0, 3).map(([reason, voters]) => `${list(voters)}: ${reason}`).join(" · ");
 }
 
@@ -176,7 +179,7 @@ export function cell(endpoint, member, elapsed = 0) {
   if (member.state === "lost" || member.state === "left") {
     return { kind: "lost", word: text(member.state), said: `${id} is ${text(member.state)} and has no vote` };
   }
-  const isCast = vote && (vote.weight === "counts" || vote.weight in VOID);
+  const isCast = vote && (vote.weight === "counts" || Object.hasOwn(VOID, text(vote.weight)));
   if (isCast) return castCell(id, vote, elapsed);
   if (member.self && endpoint.forced === "auto" && endpoint.local?.held === true) {
     return { kind: "held", word: "held", said: `${id} saw nothing itself and keeps it out because the fleet does` };
@@ -261,18 +264,26 @@ export function troubles(cluster, elapsed = 0) {
   return found;
 }
 
+/** What a vote's weight means, in words. */
+export function weightText(vote) {
+  if (vote.weight === "counts") return "counts";
+  const because = Object.hasOwn(VOID, vote.weight) ? VOID[vote.weight][1] : text(vote.weight).replaceAll("_", " ");
+  return `does not count (${because})`;
+}
+
 /** Whether the row holds all the words of a filter. */
 export function isMatch(one, words) {
   const hay = `${one.key} ${one.badge} ${one.why} ${one.who}`.toLowerCase();
   return words.every((word) => hay.includes(word));
 }
 
-/** Members in the order of the columns: this node, then by name. */
+const NAMES = new Intl.Collator("en", { numeric: true });
+
+/** Members in the order of the columns: this node, then by name, gw-2 before gw-10. */
 export function ordered(members) {
-  const name = (one) => text(one.id);
   return rows(members).slice().sort((one, other) => {
     if (Boolean(one.self) !== Boolean(other.self)) return one.self ? -1 : 1;
-    return name(one) < name(other) ? -1 : name(one) > name(other) ? 1 : 0;
+    return NAMES.compare(text(one.id), text(other.id));
   });
 }
 

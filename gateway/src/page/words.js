@@ -76,10 +76,10 @@ export function list(names, most = 4) {
   return `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)}`;
 }
 
-/** The first letter large. */
+/** The first letter large, unless the first word is a name. */
 export function sentence(text) {
   const value = String(text ?? "");
-  return value.slice(0, 1).toUpperCase() + value.slice(1);
+  return /^[a-z]+[\w]*[-./\d]/.test(value) ? value : value.slice(0, 1).toUpperCase() + value.slice(1);
 }
 
 /** A fault count or other figure with at most one decimal. */
