@@ -53,6 +53,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Meters;
+use crate::page;
 use crate::proxy;
 use crate::server::Door;
 
@@ -175,6 +176,18 @@ impl Admin {
         let request_id = proxy::request_id(request.headers());
         let is_head = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
+        // The page is the same for everyone and knows nothing; what it shows, it asks for by token.
+        if let Some(asset) = page::asset(request.uri().path()) {
+            let is_asked = is_head || request.method() == Method::GET;
+            return if is_asked {
+                let page = asset.answer(request.headers()).map(Payload::Whole);
+                answer::stamp(page, request_id)
+            } else {
+                let refused = Reply::method_not_allowed("GET, HEAD");
+                let refused = if has_body { refused.last() } else { refused };
+                refused.response(false, request_id)
+            };
+        }
         let name = request_id.to_str().unwrap_or_default();
         let (reply, is_read) = self.answer(request, address, name).await;
         let reply = if has_body && !is_read { reply.last() } else { reply };
