@@ -12,6 +12,7 @@ use std::time::Duration;
 use gossip::{Carrier, Mine, Ours};
 use hyper::header::HeaderValue;
 use quorum::{Card, NodeId, Standing};
+use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -19,6 +20,7 @@ use crate::admin::{self, Admin, Tokens};
 use crate::clock;
 use crate::cluster::{Parts, Seat};
 use crate::config::{ClusterTls, Config};
+use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
 use crate::health::Checks;
 use crate::history::{Entry, History};
@@ -91,6 +93,8 @@ pub struct App {
     pub reload: Arc<Reload>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// Who follows what happens.
+    pub events: Arc<Events>,
     /// Who it is to its clients; `None`: they connect in the clear.
     pub identity: Option<Arc<Identity>>,
     server: Server,
@@ -122,7 +126,10 @@ impl App {
         let meters = Arc::new(Meters::new());
         let history = Arc::new(History::default());
         let wake = Arc::new(Notify::new());
-        let sink = sink(&history, &meters, &wake);
+        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let generation = generation(config);
+        let events = Arc::new(Events::new(NodeId::new(node), generation));
+        let sink = sink(&history, &events, &meters, &wake);
         let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
         let keeper = config.state.as_ref().map(|state| Keeper::new(state, &meters));
         if let Some(keeper) = &keeper {
@@ -131,8 +138,6 @@ impl App {
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
-        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let generation = generation(config);
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
@@ -142,7 +147,12 @@ impl App {
             standing: Standing::Serving,
             is_suspect: false,
         };
-        let parts = Parts { history: Arc::clone(&history), meters: Arc::clone(&meters), wake };
+        let parts = Parts {
+            history: Arc::clone(&history),
+            events: Arc::clone(&events),
+            meters: Arc::clone(&meters),
+            wake,
+        };
         let me = (NodeId::new(node), generation);
         let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
         let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, endpoints, parts));
@@ -176,10 +186,11 @@ impl App {
             relevel: origin.relevel,
             current: Mutex::new((gate, roads)),
         };
-        let reload = Reload::new(config, origin.file, Arc::new(live), &meters);
+        let reload = Reload::new(config, origin.file, Arc::new(live), (&meters, &events));
         tasks.push(tokio::spawn(Arc::clone(&reload).watch(stopped.clone())));
         let known = (tokens, Arc::clone(&reload));
-        let admin = Admin::new(config, &seat, &history, &meters, carrier.as_ref(), known);
+        let admin =
+            Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
         let admin = Arc::new(admin);
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -191,6 +202,7 @@ impl App {
             seat,
             reload,
             meters,
+            events,
             identity,
             server,
             admin,
@@ -301,10 +313,16 @@ async fn carry(
     Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))
 }
 
-/// What follows from a breaker's transition outside the breaker: history, counters, a log line, and
-/// the cluster loop looks at once.
-fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sink {
-    let (history, meters, wake) = (Arc::clone(history), Arc::clone(meters), Arc::clone(wake));
+/// What follows from a breaker's transition outside the breaker: history, an event, counters, a log
+/// line, and the cluster loop looks at once.
+fn sink(
+    history: &Arc<History>,
+    events: &Arc<Events>,
+    meters: &Arc<Meters>,
+    wake: &Arc<Notify>,
+) -> Sink {
+    let (history, events) = (Arc::clone(history), Arc::clone(events));
+    let (meters, wake) = (Arc::clone(meters), Arc::clone(wake));
     Arc::new(move |happening: Happening| {
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
@@ -320,6 +338,8 @@ fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sin
         tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
         meters.counter("breaker_transitions_total", &labels).increment(1);
         let what = format!("{from} to {to}: {reason}");
+        let detail = json!({ "from": from, "to": to, "reason": reason, "epoch": transition.epoch });
+        events.tell(Event::new(Kind::Breaker, what.as_str()).endpoint(&endpoint).detail(detail));
         let wall_millis = clock::wall_millis_at(transition.at);
         history.note(&endpoint, Entry { at: transition.at, wall_millis, scope: "local", what });
         wake.notify_one();

@@ -22,7 +22,9 @@ use quorum::EndpointKey;
 pub use budget::Budget;
 pub use choice::{Asker, Chosen, Tried, Unavailable};
 use endpoint::Pause;
-pub use endpoint::{Admission, Endpoint, Happening, Obstacle, Sink, Tenant, Tenants};
+pub use endpoint::{
+    Admission, Endpoint, Happening, Obstacle, Percentiles, Sink, Tenant, Tenants, TimesView,
+};
 pub use heir::{Changes, Heir};
 pub use pool::Pool;
 

@@ -28,6 +28,7 @@ use self::source::{Print, Reading};
 pub use self::status::{Checked, Failure, Reloaded, Status};
 use crate::clock;
 use crate::config::{self, Config};
+use crate::events::{Event, Events, Kind};
 use crate::fleet::Changes;
 use crate::metrics::Meters;
 
@@ -64,6 +65,7 @@ pub struct Reload {
     boot: Config,
     adopter: Arc<dyn Adopt>,
     meters: Arc<Meters>,
+    events: Arc<Events>,
     /// Whose turn it is. Those who wait are operators' connections, which are few.
     turn: tokio::sync::Mutex<()>,
     /// A plain mutex, held for a copy of pointers and never over an await.
@@ -86,7 +88,7 @@ impl Reload {
         config: &Config,
         source: Option<PathBuf>,
         adopter: Arc<dyn Adopt>,
-        meters: &Arc<Meters>,
+        (meters, events): (&Arc<Meters>, &Arc<Events>),
     ) -> Arc<Self> {
         // The first look at the files is a try, whatever they hold: they may have become others since
         // the configuration was read.
@@ -103,6 +105,7 @@ impl Reload {
             boot: config.clone(),
             adopter,
             meters: Arc::clone(meters),
+            events: Arc::clone(events),
             turn: tokio::sync::Mutex::default(),
             state: Mutex::new(state),
         };
@@ -219,6 +222,8 @@ impl Reload {
                 let hash = reloaded.hash.as_str();
                 if reloaded.changed {
                     tracing::info!(hash, added, removed, changed, "the configuration is another");
+                    let event = Event::new(Kind::Config, "the configuration is another");
+                    self.events.tell(event.detail(reloaded.json()));
                 }
                 if !reloaded.needs_restart.is_empty() {
                     let keys = reloaded.needs_restart.join(", ");
@@ -228,6 +233,8 @@ impl Reload {
             Err(message) => {
                 self.count("error", 1);
                 tracing::error!(error = message.as_str(), "not reloaded; the old one stays");
+                let what = format!("not reloaded, the old configuration stays: {message}");
+                self.events.tell(Event::new(Kind::Config, what));
                 let failure = Failure { unix_ms: clock::wall_millis(), message: message.clone() };
                 self.lock().last_error = Some(failure);
             }

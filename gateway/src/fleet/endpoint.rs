@@ -4,6 +4,7 @@
 //! that choosing needs is mirrored in atomics after each change; a stale mirror costs a refused
 //! admission, never a wrong one, since the breaker is asked again.
 
+mod absence;
 mod admission;
 mod core;
 mod heir;
@@ -11,6 +12,7 @@ mod obstacle;
 mod pause;
 mod score;
 mod tenants;
+mod times;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -25,6 +27,7 @@ pub use self::obstacle::Obstacle;
 pub(in crate::fleet) use self::pause::Pause;
 pub(in crate::fleet) use self::tenants::Judge;
 pub use self::tenants::{Tenant, Tenants};
+pub use self::times::{Percentiles, TimesView};
 use crate::config;
 use crate::fnv;
 use crate::limits::Allowance;
@@ -124,6 +127,7 @@ impl Endpoint {
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
     pub fn tick(&self, now: Duration) {
         self.change(now, |breaker| ((), breaker.tick(now)));
+        self.core.absence.note(now, !self.is_promising(now));
     }
 
     /// Follows the cluster's verdict: takes the endpoint out.
@@ -283,7 +287,7 @@ impl Endpoint {
     }
 
     /// Whether choosing should consider it at all.
-    pub(super) fn is_promising(&self, now: Duration) -> bool {
+    pub fn is_promising(&self, now: Duration) -> bool {
         self.is_in() && !self.is_paused(now)
     }
 

@@ -10,8 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use breaker::{Breaker, Rule, Rung, State};
 use quorum::{Forced, LocalOpening};
 
+use super::absence::Absence;
 use super::pause::Pause;
 use super::score::Score;
+use super::times::Times;
 
 /// The lasting part of an endpoint.
 pub(super) struct Core {
@@ -26,6 +28,10 @@ pub(super) struct Core {
     pub(super) shunned: Pause,
     /// What its latest answers were like.
     pub(super) score: Score,
+    /// How long they took, for people.
+    pub(super) times: Times,
+    /// When it was out, for people.
+    pub(super) absence: Absence,
     /// Whether it refused our credential, and has served nothing since.
     pub(super) is_misconfigured: AtomicBool,
     /// How many requests it has denied since it served the last one.
@@ -56,6 +62,8 @@ impl Core {
             in_flight: AtomicU32::new(0),
             shunned: Pause::default(),
             score: Score::default(),
+            times: Times::default(),
+            absence: Absence::default(),
             is_misconfigured: AtomicBool::new(false),
             denied: AtomicU32::new(0),
             latency_us: AtomicU64::new(0),
