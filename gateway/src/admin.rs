@@ -10,7 +10,7 @@ mod orders;
 mod payload;
 mod render;
 mod tenants;
-mod view;
+pub(crate) mod view;
 mod why;
 
 use std::convert::Infallible;
