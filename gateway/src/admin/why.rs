@@ -115,7 +115,8 @@ fn accusers(case: &Case<'_>) -> String {
     reasons.dedup();
     let group = |reason: &&str| {
         let of = votes.iter().filter(|view| view.vote.reason == **reason);
-        let names: Vec<&str> = of.map(|view| view.voter.as_str()).collect();
+        let mut names: Vec<&str> = of.map(|view| view.voter.as_str()).collect();
+        names.sort_unstable();
         format!("{}: {reason}", listed(&names))
     };
     let groups: Vec<String> = reasons.iter().map(group).collect();

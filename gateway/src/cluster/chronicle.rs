@@ -100,7 +100,10 @@ impl Seen {
             let names = gone.iter().map(NodeId::as_str).collect();
             told.insert("the vote of {} is gone".to_owned(), names);
         }
-        let line = |(what, names): (String, Vec<&str>)| what.replacen("{}", &listed(&names), 1);
+        let line = |(what, mut names): (String, Vec<&str>)| {
+            names.sort_unstable();
+            what.replacen("{}", &listed(&names), 1)
+        };
         told.into_iter().map(line).collect()
     }
 }
@@ -217,7 +220,8 @@ fn opened(incident: u64, tally: &Tally, electorate: usize, votes: &[VoteView]) -
         );
     }
     let counting = votes.iter().filter(|view| view.weight == Weight::Counts);
-    let names: Vec<&str> = counting.map(|view| view.voter.as_str()).collect();
+    let mut names: Vec<&str> = counting.map(|view| view.voter.as_str()).collect();
+    names.sort_unstable();
     format!(
         "opened: incident {incident}, {counted} of {electorate} votes ({quorum} needed): {}",
         listed(&names)

@@ -130,6 +130,11 @@ impl Rehearsal {
         self.nodes[node].fleet.endpoint(&EndpointKey::new(endpoint)).unwrap().1
     }
 
+    /// Whether the fleet has an endpoint out, in the eyes of a node.
+    pub(crate) fn has_out(&self, node: usize, endpoint: &str) -> bool {
+        self.nodes[node].deputy.council().is_open(&EndpointKey::new(endpoint))
+    }
+
     /// An operator's order to a node.
     pub(crate) fn order(
         &self,

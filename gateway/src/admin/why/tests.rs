@@ -80,7 +80,7 @@ fn denominator(view: &Value) -> [u64; 4] {
 
 /// Whether every living node has `b` out by the fleet's verdict.
 fn is_out(fleet: &Rehearsal, nodes: &[usize]) -> bool {
-    nodes.iter().all(|node| fleet.explain(*node, B)["cluster"]["state"] == "open")
+    nodes.iter().all(|node| fleet.has_out(*node, B))
 }
 
 /// A fleet that has `b` out on these nodes, by the votes of all of them.

@@ -140,9 +140,7 @@ fn a_muted_voter_is_said_to_be_muted() {
 fn a_cap_that_is_reached_says_how_many_may_be_out() {
     let mut fleet = Rehearsal::new(3, "max_open_share: 0.5", &rest("", "", ""));
     (0..3).for_each(|node| fleet.fail(node, A, 1));
-    fleet.until("a is out", |fleet| {
-        (0..3).all(|node| fleet.explain(node, A)["cluster"]["state"] == "open")
-    });
+    fleet.until("a is out", |fleet| (0..3).all(|node| fleet.has_out(node, A)));
     (0..3).for_each(|node| fleet.fail(node, B, 1));
     fleet.run(seconds(1));
     let view = fleet.explain(0, B);
