@@ -20,7 +20,7 @@ mod route;
 mod scrape;
 mod table;
 mod tenants;
-mod view;
+pub(crate) mod view;
 mod why;
 
 use std::collections::BTreeMap;
