@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The test command: format, lints, documentation, and every test. It needs Rust with rustfmt and
 # clippy, a C compiler, python3 with venv and node from version 20 on with npm (for the official clients
-# of OpenAI and Anthropic, which one test installs below the target directory), and for fleets in
-# networks of their own ip, nft and libfaketime, and for the page Chromium with its driver; on Debian, as root, it installs what is missing. Who
-# is not root must be allowed user namespaces.
+# of OpenAI and Anthropic, which one test installs below the target directory), for fleets in networks of
+# their own ip, nft and libfaketime, and for the page Chromium with its driver; on Debian, as root, it
+# installs what is missing. Who is not root must be allowed user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -171,7 +171,8 @@ async fn a_node_that_is_gone_is_told_and_found_again() {
     let banner = "document.getElementById('banners').textContent";
     browser.until("it says so", &format!("{banner}.includes('gw-3 does not answer')")).await;
     browser.until("how old it is", &format!("/is [0-9]+ s old/.test({banner})")).await;
-    assert_eq!(browser.run(&format!("return {TITLE}")).await, "All 2 endpoints are in.");
+    let title = browser.run(&format!("return {TITLE}")).await;
+    assert_eq!(title, "All 2 endpoints were in.", "it is told as what is so");
     browser.shoot("unreachable").await;
     let third = fleet.restart_third();
     door.lead(third.operators);

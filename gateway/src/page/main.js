@@ -41,8 +41,11 @@ const matrix = new Matrix({ open: (key) => explain.open(key, find(key)?.endpoint
 /** One look at everything. Throws if the node does not answer. */
 async function round() {
   try {
-    if (state.role === null) state.role = await whoami();
-    const [cluster, members, endpoints] = await Promise.all([look("cluster"), look("members"), lookAtEndpoints()]);
+    if (state.role === null || state.link.failed) state.role = await whoami();
+    // One after the other: a page takes one of the node's connections for this, not three.
+    const cluster = await look("cluster");
+    const members = await look("members");
+    const endpoints = await lookAtEndpoints();
     const isBack = state.link.failed !== "";
     Object.assign(state, { cluster, members: ordered(members.members), endpoints, at: performance.now(), link: { failed: "" } });
     state.node = String(cluster.node ?? "");
@@ -51,10 +54,11 @@ async function round() {
     show(true);
   } catch (problem) {
     if (!(problem instanceof ApiError)) throw problem;
-    if (problem.status === 401) askForToken();
-    else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : problem.message };
     // What answers after a while may be another process, with other tokens.
-    state.role = null;
+    if (problem.status === 401) {
+      state.role = null;
+      askForToken();
+    } else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : problem.message };
     show(false);
     throw problem;
   }
@@ -123,9 +127,12 @@ function show(isFresh) {
 }
 
 function showHeadline() {
-  const { level, title, sub } = headline(state.rows, state.members);
-  say(at("headline"), title);
-  say(at("subline"), sub);
+  const told = headline(state.rows, state.members);
+  const isOld = state.link.failed !== "";
+  const level = isOld ? "lost" : told.level;
+  // What is not known to be so any more is told as what was so.
+  say(at("headline"), isOld ? told.title.replace(/ (is|are) /, (_, verb) => (verb === "is" ? " was " : " were ")) : told.title);
+  say(at("subline"), isOld ? `When ${state.node} last answered. ${told.sub}` : told.sub);
   mark(at("hero-shape"), "data-level", level);
   refill(at("hero-shape"), level, () => [...shape(level === "wait" ? "none" : level, level).children]);
   const out = state.rows.filter((one) => one.isOut).length;
