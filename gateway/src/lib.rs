@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod mock;
 mod page;
 pub mod proxy;
+pub mod reload;
 pub mod replay;
 pub mod roll;
 pub mod server;

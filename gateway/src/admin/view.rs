@@ -15,10 +15,11 @@ pub(crate) mod member;
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Something worth saying beside the verdict: a word for programs, a sentence for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub(crate) struct Note {
     /// Which one; the words are stable.
     pub(crate) code: &'static str,

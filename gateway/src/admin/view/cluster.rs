@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use quorum::{Card, Denominator, Member};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The fleet in this node's eyes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Cluster {
     /// The node that answers.
     pub(crate) node: String,
@@ -43,7 +44,7 @@ pub(crate) struct Cluster {
 }
 
 /// One part of every limit.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct LimitShare {
     /// The place of this node among the holders, from 0.
     pub(crate) rank: u32,

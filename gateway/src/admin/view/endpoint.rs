@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quorum::view::{EndpointView, VoteView};
 use quorum::{Evidence, NodeId, Window};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::millis;
@@ -11,7 +12,7 @@ use crate::admin::case::Case;
 use crate::admin::why;
 
 /// One endpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct EndpointRow {
     /// `pool/name`.
     pub(crate) endpoint: String,
@@ -61,7 +62,7 @@ pub(crate) struct EndpointRow {
 }
 
 /// This node's own breaker.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct LocalRow {
     /// `closed`, `open` or `half-open`.
     pub(crate) state: String,
@@ -82,7 +83,7 @@ pub(crate) struct LocalRow {
 }
 
 /// What the fleet holds of an endpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ClusterRow {
     /// `open` or `closed`.
     pub(crate) state: &'static str,
@@ -111,7 +112,7 @@ pub(crate) struct ClusterRow {
 }
 
 /// A step of recovery.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct StepRow {
     /// `waiting`, `probing`, `canary` or `closed`.
     pub(crate) stage: &'static str,
@@ -122,7 +123,7 @@ pub(crate) struct StepRow {
 }
 
 /// The fleet's one canary slot.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CanaryRow {
     /// Who may send small requests.
     pub(crate) holder: String,
@@ -133,7 +134,7 @@ pub(crate) struct CanaryRow {
 }
 
 /// One vote.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct VoteRow {
     /// Who cast it.
     pub(crate) voter: String,
@@ -155,7 +156,7 @@ pub(crate) struct VoteRow {
 }
 
 /// What was seen in a window.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct SeenRow {
     /// Requests that ended.
     pub(crate) requests: u32,
@@ -168,7 +169,7 @@ pub(crate) struct SeenRow {
 }
 
 /// What a member has seen of late.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct WindowRow {
     /// Who.
     pub(crate) member: String,
@@ -185,7 +186,7 @@ pub(crate) struct WindowRow {
 }
 
 /// How long answers took; null while none has come.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct LatencyRow {
     /// Half of the answers began within this.
     pub(crate) first_token_p50_ms: Option<u64>,

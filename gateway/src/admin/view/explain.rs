@@ -5,6 +5,7 @@ use std::time::Duration;
 use quorum::Denominator;
 use quorum::electorate::Presence;
 use quorum::view::{CapView, SeatView};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cluster::word_of;
@@ -17,7 +18,7 @@ use crate::history::Entry;
 use crate::limits::{Figure, What};
 
 /// What is so, who says it, what happens next and when, what happened lately.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Explained {
     /// The endpoint as the list shows it.
     #[serde(flatten)]
@@ -39,7 +40,7 @@ pub(crate) struct Explained {
 }
 
 /// Of whom a majority is wanted, and why so many are enough or not.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct DenominatorRow {
     /// `members`, or `observers`: only those with traffic to the endpoint.
     pub(crate) of: &'static str,
@@ -58,7 +59,7 @@ pub(crate) struct DenominatorRow {
 }
 
 /// What a member is to the majority.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ElectorRow {
     /// Its name.
     pub(crate) id: String,
@@ -76,7 +77,7 @@ pub(crate) struct ElectorRow {
 }
 
 /// How much of a pool may be out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CapRow {
     /// How many endpoints of the pool may be out at once.
     pub(crate) most: usize,
@@ -89,7 +90,7 @@ pub(crate) struct CapRow {
 }
 
 /// What this node itself has seen.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct OwnEvidence {
     /// Faults in a row.
     pub(crate) streak: u32,
@@ -106,7 +107,7 @@ pub(crate) struct OwnEvidence {
 }
 
 /// What is left of an endpoint's own limits on this node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct LimitsRow {
     /// The limit that is reached: `requests`, `tokens` or `concurrency`; null while there is room.
     pub(crate) full: Option<&'static str>,
@@ -119,7 +120,7 @@ pub(crate) struct LimitsRow {
 }
 
 /// One figure of a limit.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct FigureRow {
     /// What this node may take of it.
     pub(crate) limit: u64,
@@ -130,7 +131,7 @@ pub(crate) struct FigureRow {
 }
 
 /// One thing that happened.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct HistoryRow {
     /// How long ago.
     pub(crate) age_ms: u64,
@@ -144,7 +145,7 @@ pub(crate) struct HistoryRow {
 }
 
 /// The tenants of an endpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct TenantsRow {
     /// The header that names the tenant.
     pub(crate) header: String,
@@ -159,7 +160,7 @@ pub(crate) struct TenantsRow {
 }
 
 /// One tenant for which the endpoint is out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct TenantRow {
     /// As its requests name it.
     pub(crate) tenant: String,

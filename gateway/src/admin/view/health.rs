@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Note, millis};
@@ -9,7 +10,7 @@ use crate::admin::why::for_people;
 
 /// Whether the process is alive. Only a loop that has stopped says no: a restart would help then, and
 /// against nothing else.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Health {
     /// `ok`, or `stuck`.
     pub(crate) status: &'static str,
@@ -19,7 +20,7 @@ pub(crate) struct Health {
 }
 
 /// Whether this node should get clients, and what is to be known.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Readiness {
     /// Whether it should.
     pub(crate) ready: bool,

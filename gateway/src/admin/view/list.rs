@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use quorum::{Council, Forced, NodeId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::endpoint::EndpointRow;
@@ -16,7 +17,7 @@ use crate::fleet::{Endpoint, Fleet, Pool};
 pub(crate) const LIMIT_MAX: usize = ENDPOINTS_MAX;
 
 /// The endpoints of this node, or those that were asked for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Endpoints {
     /// One row each, in the order of the configuration.
     pub(crate) endpoints: Vec<EndpointRow>,
@@ -27,7 +28,7 @@ pub(crate) struct Endpoints {
 }
 
 /// How the endpoints of this node stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub(crate) struct Counts {
     /// All of them.
     pub(crate) endpoints: usize,

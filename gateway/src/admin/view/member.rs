@@ -5,18 +5,19 @@ use std::time::Duration;
 use quorum::electorate::Presence;
 use quorum::view::MemberView;
 use quorum::{Card, Member, Standing};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::millis;
 
 /// All members, in the order of their names; at most 1,024.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Members {
     pub(crate) members: Vec<MemberRow>,
 }
 
 /// One member.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct MemberRow {
     /// Its name.
     pub(crate) id: String,
