@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gossip::{Mine, Ours};
 use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
@@ -31,10 +32,10 @@ use self::holders::Holders;
 use crate::clock;
 use crate::config;
 use crate::events::Events;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Heir};
 use crate::history::{Entry, History};
 use crate::metrics::Meters;
-use crate::upstream::Upstream;
+use crate::upstream::{Roads, Upstream};
 
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -51,6 +52,8 @@ pub struct Seat {
     pub generation: u64,
     deputy: Deputy,
     card: Mutex<Card>,
+    /// The client that sends the probes.
+    probes: ArcSwap<Upstream>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
     /// What was told last to those who follow the events.
@@ -71,8 +74,6 @@ const ENDED: u64 = u64::MAX;
 /// What a seat shares with the rest of the gateway.
 #[derive(Clone)]
 pub struct Parts {
-    /// The endpoints, to which verdicts are applied.
-    pub fleet: Arc<Fleet>,
     /// Where what happened is noted.
     pub history: Arc<History>,
     /// Who follows what happens.
@@ -81,19 +82,18 @@ pub struct Parts {
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
-    /// The client that sends the probes.
-    pub probes: Upstream,
 }
 
 impl Seat {
-    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one.
+    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one. Verdicts are
+    /// applied to the endpoints of `fleet`, which are probed over `probes`.
     pub fn new(
         (me, generation): (NodeId, u64),
         cluster: Option<&config::Cluster>,
         card: Card,
+        (fleet, probes): (Arc<Fleet>, Upstream),
         parts: Parts,
     ) -> Self {
-        let fleet = Arc::clone(&parts.fleet);
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
         let holders = Mutex::new(Holders::new(me.clone(), seeds));
@@ -102,6 +102,7 @@ impl Seat {
             generation,
             deputy,
             card: Mutex::new(card),
+            probes: ArcSwap::from_pointee(probes),
             parts,
             members: Mutex::default(),
             herald: Mutex::default(),
@@ -136,9 +137,25 @@ impl Seat {
         }
     }
 
-    /// This node's endpoints.
-    pub fn fleet(&self) -> &Fleet {
-        &self.parts.fleet
+    /// This node's endpoints of the moment.
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.deputy.fleet()
+    }
+
+    /// The client that sends the probes.
+    pub fn probes(&self) -> Arc<Upstream> {
+        self.probes.load_full()
+    }
+
+    /// Speaks for other endpoints from here on, to which `roads` lead; `config_hash` is what the fleet
+    /// is told of the configuration.
+    pub fn adopt(&self, heir: &Heir, roads: &Arc<Roads>, config_hash: String) {
+        self.probes.store(Arc::new(self.probes().heir(roads)));
+        self.deputy.adopt(clock::now(), heir);
+        lock(&self.card).config_hash = config_hash;
+        let is_known = |key: &EndpointKey| heir.fleet.endpoint(key).is_some();
+        self.parts.history.retain(is_known);
+        self.parts.wake.notify_one();
     }
 
     /// What this node says of itself.
@@ -163,7 +180,7 @@ impl Seat {
     /// Holds this node's part of every limit from `now` on, by those that it knows to hold one too.
     pub fn share_out(&self, now: Duration) {
         let part = lock(&self.holders).part(now, &self.council());
-        if self.parts.fleet.share().set(part) {
+        if self.fleet().share().set(part) {
             let (rank, among) = (part.rank(), part.among());
             tracing::info!(rank, among, "this node's part of every limit");
         }
@@ -221,7 +238,7 @@ impl Seat {
         );
         let now = clock::now();
         let since = now.saturating_sub(lag + TICK);
-        for (_, endpoint) in self.parts.fleet.endpoints() {
+        for (_, endpoint) in self.fleet().endpoints() {
             endpoint.discard_slow(now, since);
         }
     }
@@ -255,14 +272,14 @@ impl Seat {
 
     /// Tells those who follow what this round changed.
     fn tell(&self, heard: bool, said: Option<&Said>, card: &Card) {
-        let (events, fleet, members) = (&self.parts.events, &self.parts.fleet, self.members());
+        let (events, fleet, members) = (&self.parts.events, self.fleet(), self.members());
         let mut herald = lock(&self.herald);
         herald.look(events, &self.council(), &members, (&self.me, card));
         if heard {
-            herald.hear(events, fleet, &members);
+            herald.hear(events, &fleet, &members);
         }
         if let Some(said) = said {
-            herald.say(events, fleet, &self.me, said);
+            herald.say(events, &fleet, &self.me, said);
         }
     }
 

@@ -117,7 +117,7 @@ impl Half {
 impl Endpoint {
     /// How long answers to clients took in the last one to two minutes.
     pub fn times(&self, now: Duration) -> TimesView {
-        self.times.view(now)
+        self.core.times.view(now)
     }
 }
 
