@@ -22,3 +22,4 @@ mod paths;
 #[path = "../process/mod.rs"]
 mod process;
 mod schema;
+mod views;
