@@ -13,7 +13,7 @@ use quorum::{EndpointKey, Standing};
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare};
 use super::view::endpoint::EndpointRow;
-use super::view::explain::{Electors, Explained};
+use super::view::explain::Explained;
 use super::view::health::{Condition, Health, Readiness};
 use super::view::list::{Endpoints, Wanted};
 use super::view::member::{Me, MemberRow, Members};
@@ -112,17 +112,9 @@ impl Admin {
 
     /// The full why: what is so, who says it, what happens next and when, what happened lately.
     pub(super) fn explain(&self, key: &EndpointKey) -> Option<Explained> {
-        let now = clock::now();
         let fleet = self.seat.fleet();
-        let (pool, endpoint) = fleet.endpoint(key)?;
-        let (cluster, seat, seats) = {
-            let council = self.seat.council();
-            let seat = Seated::new(now, &self.seat.me, &council);
-            (council.endpoint(now, key)?, seat, council.seats(now, key)?)
-        };
-        let case = Case::new(now, (pool, endpoint), cluster, &seat);
-        let electors = Electors { of: self.of, seats };
-        Some(Explained::new(&case, &electors, &self.history.of(key)))
+        let of = (&self.seat.me, &*fleet, self.of);
+        Explained::look(clock::now(), of, || self.seat.council(), key, &self.history.of(key))
     }
 
     pub(super) fn metrics(&self) -> String {
