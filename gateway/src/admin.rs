@@ -4,7 +4,9 @@
 //! and metrics wants a token if one is configured; the read-only token may only look.
 
 mod auth;
+mod feed;
 mod orders;
+mod payload;
 mod render;
 mod tenants;
 mod why;
@@ -30,8 +32,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use self::auth::{Keys, Role};
+use self::payload::Payload;
 use crate::cluster::Seat;
 use crate::config::Config;
+use crate::events::{Events, Feed};
 use crate::history::History;
 use crate::metrics::Meters;
 
@@ -49,6 +53,7 @@ pub struct Admin {
     keys: Keys,
     seat: Arc<Seat>,
     history: Arc<History>,
+    events: Arc<Events>,
     meters: Arc<Meters>,
     gossip: Option<Arc<gossip::Stats>>,
     is_draining: AtomicBool,
@@ -56,10 +61,11 @@ pub struct Admin {
     of: Denominator,
 }
 
-/// An answer: a status with a JSON document or a text.
+/// An answer: a status with a JSON document or a text, or what happens as it happens.
 pub(crate) enum Reply {
     Json(StatusCode, Value),
     Text(StatusCode, String),
+    Feed(Box<Feed>),
 }
 
 impl Reply {
@@ -72,6 +78,10 @@ impl Reply {
     fn not_found() -> Self {
         Self::error(StatusCode::NOT_FOUND, "not_found", "There is nothing at this path.")
     }
+}
+
+fn whole(text: String) -> Payload {
+    Payload::Whole(Full::new(Bytes::from(text)))
 }
 
 /// Binds the operators' listener.
@@ -89,7 +99,7 @@ impl Admin {
     pub fn new(
         config: &Config,
         seat: &Arc<Seat>,
-        history: &Arc<History>,
+        (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         carrier: Option<&gossip::Carrier>,
     ) -> Self {
@@ -97,6 +107,7 @@ impl Admin {
             keys: Keys::new(config.admin.token.as_ref(), config.admin.read_token.as_ref()),
             seat: Arc::clone(seat),
             history: Arc::clone(history),
+            events: Arc::clone(events),
             meters: Arc::clone(meters),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),
             is_draining: AtomicBool::new(false),
@@ -144,13 +155,16 @@ impl Admin {
         }
     }
 
-    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Payload>, Infallible> {
         let reply = self.route(request).await;
         let (status, kind, body) = match reply {
-            Reply::Json(status, value) => (status, "application/json", value.to_string()),
-            Reply::Text(status, text) => (status, "text/plain; version=0.0.4; charset=utf-8", text),
+            Reply::Json(status, value) => (status, "application/json", whole(value.to_string())),
+            Reply::Text(status, text) => {
+                (status, "text/plain; version=0.0.4; charset=utf-8", whole(text))
+            }
+            Reply::Feed(feed) => (StatusCode::OK, "text/event-stream", Payload::Feed(*feed)),
         };
-        let mut response = Response::new(Full::new(Bytes::from(body)));
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -177,6 +191,13 @@ impl Admin {
             return Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message);
         }
         match head.method {
+            Method::GET if rest == "events" => {
+                let query = head.uri.query().unwrap_or_default();
+                let given =
+                    |name| query.split('&').find_map(|one: &str| one.strip_prefix::<&str>(name));
+                let is_until_now = given("until=") == Some("now");
+                feed::follow(&self.events, &head.headers, given("since="), is_until_now)
+            }
             Method::GET => self.look(rest),
             Method::POST if role == Role::Full => {
                 let body = Limited::new(body, BODY_BYTES_MAX).collect();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use gossip::{Carrier, Mine, Ours};
 use hyper::header::HeaderValue;
 use quorum::{Card, NodeId, Standing};
+use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -16,6 +17,7 @@ use crate::admin::{self, Admin};
 use crate::clock;
 use crate::cluster::{Parts, Seat};
 use crate::config::{ClusterTls, Config, Policy};
+use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
 use crate::health;
 use crate::history::{Entry, History};
@@ -79,6 +81,8 @@ pub struct App {
     pub fleet: Arc<Fleet>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// Who follows what happens.
+    pub events: Arc<Events>,
     /// Who it is to its clients; `None`: they connect in the clear.
     pub identity: Option<Arc<Identity>>,
     server: Server,
@@ -102,7 +106,10 @@ impl App {
         let meters = Arc::new(Meters::new());
         let history = Arc::new(History::default());
         let wake = Arc::new(Notify::new());
-        let sink = sink(&history, &meters, &wake);
+        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let generation = generation(config);
+        let events = Arc::new(Events::new(NodeId::new(node), generation));
+        let sink = sink(&history, &events, &meters, &wake);
         let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
         let keeper = config.state.as_ref().map(|state| Keeper::new(state, &fleet, &meters));
         if let Some(keeper) = &keeper {
@@ -111,8 +118,6 @@ impl App {
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
-        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let generation = generation(config);
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
@@ -125,6 +130,7 @@ impl App {
         let parts = Parts {
             fleet: Arc::clone(&fleet),
             history: Arc::clone(&history),
+            events: Arc::clone(&events),
             meters: Arc::clone(&meters),
             wake,
             probes: Upstream::new(&roads),
@@ -138,7 +144,8 @@ impl App {
         seat.share_out(clock::now());
         tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
 
-        let admin = Arc::new(Admin::new(config, &seat, &history, &meters, carrier.as_ref()));
+        let admin =
+            Arc::new(Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref()));
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
@@ -155,6 +162,7 @@ impl App {
             seat,
             fleet,
             meters,
+            events,
             identity,
             server,
             admin,
@@ -280,10 +288,16 @@ async fn carry(
     Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))
 }
 
-/// What follows from a breaker's transition outside the breaker: history, counters, a log line, and
-/// the cluster loop looks at once.
-fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sink {
-    let (history, meters, wake) = (Arc::clone(history), Arc::clone(meters), Arc::clone(wake));
+/// What follows from a breaker's transition outside the breaker: history, an event, counters, a log
+/// line, and the cluster loop looks at once.
+fn sink(
+    history: &Arc<History>,
+    events: &Arc<Events>,
+    meters: &Arc<Meters>,
+    wake: &Arc<Notify>,
+) -> Sink {
+    let (history, events) = (Arc::clone(history), Arc::clone(events));
+    let (meters, wake) = (Arc::clone(meters), Arc::clone(wake));
     Arc::new(move |happening: Happening| {
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
@@ -299,6 +313,8 @@ fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sin
         tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
         meters.counter("breaker_transitions_total", &labels).increment(1);
         let what = format!("{from} to {to}: {reason}");
+        let detail = json!({ "from": from, "to": to, "reason": reason, "epoch": transition.epoch });
+        events.tell(Event::new(Kind::Breaker, what.as_str()).endpoint(&endpoint).detail(detail));
         let wall_millis = clock::wall_millis_at(transition.at);
         history.note(&endpoint, Entry { at: transition.at, wall_millis, scope: "local", what });
         wake.notify_one();

@@ -6,6 +6,7 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod deputy;
+mod herald;
 mod holders;
 mod probe;
 
@@ -15,14 +16,16 @@ use std::time::Duration;
 use gossip::{Mine, Ours};
 use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
-    NodeId, ProbeResult, Standing,
+    NodeId, ProbeResult, Said, Standing,
 };
 use tokio::sync::{Notify, watch};
 
 pub use self::deputy::{Deputy, Mark, Round, Try};
+use self::herald::Herald;
 use self::holders::Holders;
 use crate::clock;
 use crate::config;
+use crate::events::Events;
 use crate::fleet::Fleet;
 use crate::history::{Entry, History};
 use crate::metrics::Meters;
@@ -45,6 +48,8 @@ pub struct Seat {
     card: Mutex<Card>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
+    /// What was told last to those who follow the events.
+    herald: Mutex<Herald>,
     /// Who holds a share of the limits.
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
@@ -58,6 +63,8 @@ pub struct Parts {
     pub fleet: Arc<Fleet>,
     /// Where what happened is noted.
     pub history: Arc<History>,
+    /// Who follows what happens.
+    pub events: Arc<Events>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
@@ -85,6 +92,7 @@ impl Seat {
             card: Mutex::new(card),
             parts,
             members: Mutex::default(),
+            herald: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
         }
@@ -169,7 +177,7 @@ impl Seat {
                 *lock(&self.members) = Arc::new(heard.members);
                 *lock(&self.duplicate) = heard.duplicate;
             }
-            self.round(&mine);
+            self.round(&mine, heard);
         }
     }
 
@@ -191,8 +199,8 @@ impl Seat {
         }
     }
 
-    /// One round: hear, decide, apply, publish.
-    fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>) {
+    /// One round: hear, decide, apply, publish; `heard`: the carrier has brought something.
+    fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>, heard: bool) {
         let now = clock::now();
         let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
         self.share_out(now);
@@ -205,6 +213,7 @@ impl Seat {
         }
         lock(&self.card).is_suspect = self.council().is_suspect();
         let card = self.card();
+        self.tell(heard, said.as_ref(), &card);
         mine.send_if_modified(|mine| {
             let is_new = said.is_some() || mine.card.as_ref() != Some(&card);
             if let Some(said) = said {
@@ -216,9 +225,23 @@ impl Seat {
         probe::recover_locally(self, now);
     }
 
+    /// Tells those who follow what this round changed.
+    fn tell(&self, heard: bool, said: Option<&Said>, card: &Card) {
+        let (events, fleet, members) = (&self.parts.events, &self.parts.fleet, self.members());
+        let mut herald = lock(&self.herald);
+        herald.look(events, &self.council(), &members, (&self.me, card));
+        if heard {
+            herald.hear(events, fleet, &members);
+        }
+        if let Some(said) = said {
+            herald.say(events, fleet, &self.me, said);
+        }
+    }
+
     /// Does what a decision asks for outside the endpoints: it is counted, noted and logged, and a
     /// probe is sent.
     fn follow(self: &Arc<Self>, now: Duration, decision: Decision) {
+        self.parts.events.tell(herald::decided(now, &decision));
         match decision {
             Decision::Opened { endpoint, opening, tally, electorate } => {
                 let took = now.saturating_sub(opening.since);

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod error;
+pub mod events;
 pub mod fleet;
 mod fnv;
 pub mod handles;

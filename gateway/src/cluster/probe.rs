@@ -14,7 +14,7 @@ use quorum::{EndpointKey, ProbeResult};
 
 use self::ask::{Verdict, ask};
 use self::cache::Reading;
-use super::{Mark, Seat, Try};
+use super::{Mark, Seat, Try, herald};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
 
@@ -69,6 +69,7 @@ impl Seat {
         let meters = &self.parts.meters;
         let labels = [("endpoint", key.as_str()), ("result", word(verdict.result))];
         meters.counter("probes_total", &labels).increment(1);
+        self.parts.events.tell(herald::probed(key, word(verdict.result)));
         let Some(reading) = verdict.reading else { return };
         let labels = [("endpoint", key.as_str()), ("result", reading.as_str())];
         meters.counter("probe_cache_readings_total", &labels).increment(1);
