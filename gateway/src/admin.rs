@@ -5,6 +5,7 @@
 
 mod auth;
 mod feed;
+mod members;
 mod orders;
 mod payload;
 mod render;
@@ -26,7 +27,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use quorum::{Denominator, NodeId};
+use quorum::Denominator;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -257,21 +258,13 @@ impl Admin {
         {
             return orders::force(&self.seat, name, body);
         }
+        if path == "join" {
+            return members::join(&self.seat, body);
+        }
         let Some(member) = path.strip_prefix("members/") else { return Reply::not_found() };
         if let Some((id, is_muted)) = orders::muting(member) {
             return orders::mute(&self.seat, id, is_muted);
         }
-        match member.strip_suffix("/forget") {
-            Some(id) if self.seat.council().forget(&NodeId::new(id)) => {
-                tracing::warn!(target: "audit", member = id, "an operator forgets a lost member");
-                Reply::Json(StatusCode::OK, json!({ "forgotten": id }))
-            }
-            Some(_) => Reply::error(
-                StatusCode::CONFLICT,
-                "not_lost",
-                "No such member is lost; only a lost member can be forgotten.",
-            ),
-            None => Reply::not_found(),
-        }
+        members::order(&self.seat, member, body)
     }
 }

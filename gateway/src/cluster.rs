@@ -5,6 +5,7 @@
 //! path, which only reads what it leaves in the endpoints. A node without a `cluster` section runs
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
+mod commands;
 mod deputy;
 mod herald;
 mod holders;
@@ -18,8 +19,10 @@ use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
     NodeId, ProbeResult, Said, Standing,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
+use self::commands::{Asked, Seeds};
+pub use self::commands::{NotJoined, Refused};
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
@@ -54,6 +57,9 @@ pub struct Seat {
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// How far an operator wants this node to go.
+    asked: Asked,
+    seeds: Seeds,
 }
 
 /// What a seat shares with the rest of the gateway.
@@ -69,6 +75,8 @@ pub struct Parts {
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
+    /// Where orders to the carrier go; `None`: there is none.
+    pub carrier: Option<mpsc::Sender<gossip::Command>>,
     /// The client that sends the probes.
     pub probes: Upstream,
 }
@@ -83,8 +91,9 @@ impl Seat {
     ) -> Self {
         let fleet = Arc::clone(&parts.fleet);
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
-        let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
-        let holders = Mutex::new(Holders::new(me.clone(), seeds));
+        deputy.council().live_as(generation);
+        let seeds = cluster.map(|cluster| cluster.seeds.clone()).unwrap_or_default();
+        let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
             generation,
@@ -95,6 +104,8 @@ impl Seat {
             herald: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            asked: Asked::default(),
+            seeds: Mutex::new(seeds),
         }
     }
 
@@ -277,6 +288,14 @@ impl Seat {
                 let what = forced.as_str();
                 tracing::warn!(%endpoint, order = what, "an operator's order holds");
                 self.note(now, &endpoint, "operator", what.to_owned());
+            }
+            Decision::Ordered { verb, by, reason } => {
+                tracing::warn!(target: "audit", order = verb.as_str(), %by, reason,
+                    "an operator asks this node to go");
+                self.asked.raise(verb);
+            }
+            Decision::Forgotten { member, by } => {
+                tracing::warn!(target: "audit", %member, %by, "an operator forgets a lost member");
             }
         }
     }

@@ -26,6 +26,7 @@ impl Admin {
         let detail = json!({
             "ready": is_ready,
             "draining": is_draining,
+            "drained": self.seat.has_drained(),
             "suspect": is_suspect,
             "name_used_at": self.seat.duplicate(),
             "observing_ms": millis(observing),

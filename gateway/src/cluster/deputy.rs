@@ -132,7 +132,7 @@ impl Deputy {
                 Decision::Forced { endpoint, forced } => {
                     self.with(endpoint, |one| one.force(*forced));
                 }
-                Decision::Probe { .. } => {}
+                Decision::Probe { .. } | Decision::Ordered { .. } | Decision::Forgotten { .. } => {}
             }
         }
     }
