@@ -11,6 +11,7 @@ mod herald;
 mod holders;
 mod probe;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,7 +61,12 @@ pub struct Seat {
     /// How far an operator wants this node to go.
     asked: Asked,
     seeds: Seeds,
+    /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
+    round_ms: AtomicU64,
 }
+
+/// [`Seat::round_ms`] of a loop that was told to stop.
+const ENDED: u64 = u64::MAX;
 
 /// What a seat shares with the rest of the gateway.
 #[derive(Clone)]
@@ -106,6 +112,7 @@ impl Seat {
             duplicate: Mutex::default(),
             asked: Asked::default(),
             seeds: Mutex::new(seeds),
+            round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
 
@@ -122,6 +129,15 @@ impl Seat {
     /// The members as the carrier last showed them, this node excluded.
     pub fn members(&self) -> Arc<Vec<Member>> {
         Arc::clone(&lock(&self.members))
+    }
+
+    /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
+    /// first round it counts from when the seat was taken.
+    pub fn since_round(&self, now: Duration) -> Option<Duration> {
+        match self.round_ms.load(Ordering::Relaxed) {
+            ENDED => None,
+            at => Some(now.saturating_sub(Duration::from_millis(at))),
+        }
     }
 
     /// This node's endpoints.
@@ -181,7 +197,10 @@ impl Seat {
                     has_carrier = changed.is_ok();
                     has_carrier
                 }
-                _ = stop.wait_for(|stop| *stop) => return,
+                _ = stop.wait_for(|stop| *stop) => {
+                    self.round_ms.store(ENDED, Ordering::Relaxed);
+                    return;
+                }
             };
             if heard {
                 let heard = ours.borrow_and_update().clone();
@@ -189,6 +208,7 @@ impl Seat {
                 *lock(&self.duplicate) = heard.duplicate;
             }
             self.round(&mine, heard);
+            self.round_ms.store(millis(clock::now()), Ordering::Relaxed);
         }
     }
 
@@ -320,6 +340,10 @@ impl Seat {
         let wall_millis = clock::wall_millis_at(at);
         self.parts.history.note(endpoint, Entry { at, wall_millis, scope, what });
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(ENDED - 1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

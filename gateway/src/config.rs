@@ -213,6 +213,8 @@ pub struct Admin {
     pub token: Option<Secret>,
     /// What allows looking only; given only together with `token`.
     pub read_token: Option<Secret>,
+    /// Whether the page of metrics wants a token as well; given only together with `token`.
+    pub protect_metrics: bool,
 }
 
 /// A value that is compared or sent but never shown: `Debug` and `Display` print `***`.

@@ -21,7 +21,9 @@ pub use budget::Budget;
 use choice::Group;
 pub use choice::{Asker, Chosen, Tried, Unavailable};
 use endpoint::Pause;
-pub use endpoint::{Admission, Endpoint, Happening, Obstacle, Sink, Tenant, Tenants};
+pub use endpoint::{
+    Admission, Endpoint, Happening, Obstacle, Percentiles, Sink, Tenant, Tenants, TimesView,
+};
 
 use crate::config::{self, OnAllOpen, Policy, Timeouts};
 use crate::limits::{Allowance, Share};

@@ -24,6 +24,7 @@ pub mod limits;
 pub mod lines;
 pub mod metrics;
 pub mod mock;
+mod page;
 pub mod proxy;
 pub mod replay;
 pub mod roll;

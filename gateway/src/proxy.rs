@@ -180,7 +180,7 @@ fn named<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// The caller's request id if it is safe, else one of our own.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
+pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let is_safe = |value: &&HeaderValue| {
         let safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
         (1..=REQUEST_ID_MAX).contains(&value.len()) && value.as_bytes().iter().all(safe)

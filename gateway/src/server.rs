@@ -9,6 +9,7 @@
 //! error event and an unclean end.
 
 mod connection;
+mod door;
 mod parting;
 mod stall;
 mod tls;
@@ -31,6 +32,7 @@ use crate::config;
 use crate::proxy::Gate;
 use crate::upstream::{Roads, Upstream};
 
+pub(crate) use self::door::Door;
 pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.

@@ -205,7 +205,8 @@ async fn http2_is_told_at_once_and_its_streams_go_on() {
     order(&house, "members/single/drain", "").await;
     let refused = async {
         loop {
-            let request = Request::builder().method(Method::POST).uri("http://x/v1/chat/completions");
+            let request =
+                Request::builder().method(Method::POST).uri("http://x/v1/chat/completions");
             let request = request.body(Full::new(Bytes::from(QUESTION))).unwrap();
             if sender.send_request(request).await.is_err() {
                 return;

@@ -1,11 +1,9 @@
 //! Who may look and who may act: bearer tokens, compared by hash in constant time.
 
-use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::Reply;
 use crate::config::Secret;
 
 /// What a caller may do.
@@ -15,6 +13,25 @@ pub(super) enum Role {
     Full,
     /// Look.
     Read,
+}
+
+impl Role {
+    /// The role as the API names it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Why somebody is nobody known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// No token was shown.
+    Silent,
+    /// One was, and it is not known.
+    Wrong,
 }
 
 /// The hashes of the configured tokens. Without any token everyone may act, which the configuration
@@ -30,16 +47,22 @@ impl Keys {
         Self { full: full.map(hash), read: read.map(hash) }
     }
 
-    /// The role of a caller, or the refusal. Both hashes are always compared whole, so that the time
-    /// taken says nothing of how close a guess was.
-    pub(super) fn role(&self, headers: &HeaderMap) -> Result<Role, Reply> {
-        if self.full.is_none() && self.read.is_none() {
+    /// Whether any token is configured.
+    pub(super) fn are_set(&self) -> bool {
+        self.full.is_some() || self.read.is_some()
+    }
+
+    /// The role of a caller. Both hashes are always compared whole, so that the time taken says
+    /// nothing of how close a guess was.
+    pub(super) fn role(&self, headers: &HeaderMap) -> Result<Role, Stranger> {
+        if !self.are_set() {
             return Ok(Role::Full);
         }
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let token = match (given.next(), given.next()) {
+            (None, _) => return Err(Stranger::Silent),
             (Some(value), None) => value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default(),
-            _ => b"",
+            (Some(_), Some(_)) => b"",
         };
         let hash: [u8; 32] = Sha256::digest(token).into();
         let equals = |key: &Option<[u8; 32]>| {
@@ -51,11 +74,7 @@ impl Keys {
         } else if bool::from(is_read) {
             Ok(Role::Read)
         } else {
-            Err(Reply::error(
-                StatusCode::UNAUTHORIZED,
-                "unauthorized",
-                "Send the admin token as 'Authorization: Bearer …'.",
-            ))
+            Err(Stranger::Wrong)
         }
     }
 }
@@ -66,6 +85,18 @@ pub(super) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return false };
     let authority = origin.as_bytes().strip_prefix(b"http://");
     authority.is_none() || authority != headers.get(HOST).map(HeaderValue::as_bytes)
+}
+
+/// Whether the host that is asked for is a name of the whole world's. Without a token such a name may
+/// be anybody's that leads to this machine's loopback address for the moment, so that a page of that
+/// name would be no page of another origin.
+pub(super) fn is_worldly(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return false };
+    let Ok(host) = host.to_str() else { return true };
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_address = host.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok();
+    let is_local = name.ends_with(".localhost") || !name.contains('.');
+    !is_address && !is_local
 }
 
 #[cfg(test)]
@@ -101,6 +132,22 @@ mod tests {
         }
         let full = "Bearer aaaaaaaaaaaaaaaaaaaaaaaa-full";
         assert_eq!(role(&[full, full]), None);
+    }
+
+    #[test]
+    fn without_a_token_no_name_of_the_world_s_is_this_machine() {
+        let worldly = |host: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(host));
+            is_worldly(&headers)
+        };
+        for host in ["127.0.0.1:9090", "[::1]:9090", "localhost:9090", "gw.localhost", "gateway"] {
+            assert!(!worldly(host), "{host}");
+        }
+        for host in ["evil.example:9090", "evil.example", "127.0.0.1.evil.example:9090"] {
+            assert!(worldly(host), "{host}");
+        }
+        assert!(!is_worldly(&HeaderMap::new()));
     }
 
     #[test]

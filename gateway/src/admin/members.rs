@@ -5,63 +5,83 @@
 
 use hyper::StatusCode;
 use quorum::{MemberVerb, NodeId, NotOrdered};
-use serde::Deserialize;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::Reply;
+use super::{Admin, Reply, route};
 use crate::cluster::{NotJoined, Refused, Seat};
 use crate::config::parse_seed;
 
 /// Longest reason, in bytes; the fleet carries as much.
 const REASON_BYTES_MAX: usize = 256;
 
-#[derive(Default, Deserialize)]
+/// Why a member is asked.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Why {
+pub(super) struct Why {
+    /// One line of at most 256 bytes.
     #[serde(default)]
+    #[schemars(length(max = 256))]
     reason: String,
 }
 
-#[derive(Deserialize)]
+/// What a member was asked.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Asked {
+    /// Which.
+    member: String,
+    /// What stands: `drain`, `leave` or `forget`; the stronger one where two were asked.
+    order: &'static str,
+    /// Why.
+    reason: String,
+}
+
+/// Further seeds.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Join {
+pub(super) struct Join {
+    /// Each `host:port`.
+    #[schemars(length(max = 256))]
     seeds: Vec<String>,
 }
 
-/// Gives the order of `{id}/{verb}`.
-pub(super) fn order(seat: &Seat, path: &str, body: &[u8]) -> Reply {
-    let Some((id, verb)) = asked(path) else { return Reply::not_found() };
+/// The seeds that are tried.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Joined {
+    /// All of them, those of the configuration too.
+    seeds: Vec<String>,
+}
+
+pub(super) fn drain(admin: &Admin, asked: &route::Asked<'_>) -> Reply {
+    order(&admin.seat, asked, MemberVerb::Drain)
+}
+
+pub(super) fn leave(admin: &Admin, asked: &route::Asked<'_>) -> Reply {
+    order(&admin.seat, asked, MemberVerb::Leave)
+}
+
+pub(super) fn forget(admin: &Admin, asked: &route::Asked<'_>) -> Reply {
+    order(&admin.seat, asked, MemberVerb::Forget)
+}
+
+fn order(seat: &Seat, asked: &route::Asked<'_>, verb: MemberVerb) -> Reply {
+    let id = NodeId::new(asked.named("id"));
     let refuse = |message: String| Reply::error(StatusCode::BAD_REQUEST, "invalid_order", message);
-    let is_empty = body.trim_ascii().is_empty();
-    let why: Why = match serde_json::from_slice(if is_empty { b"{}" } else { body }) {
+    let body: &[u8] = if asked.body.trim_ascii().is_empty() { b"{}" } else { &asked.body };
+    let Why { reason } = match serde_json::from_slice(body) {
         Ok(why) => why,
         Err(error) => {
             let shape = r#"{"reason": "…"}"#;
             return refuse(format!("The body is no reason ({error}); send {shape} or nothing."));
         }
     };
-    if why.reason.len() > REASON_BYTES_MAX || why.reason.chars().any(char::is_control) {
+    if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
         return refuse(format!("reason must be one line of at most {REASON_BYTES_MAX} bytes."));
     }
-    match seat.order_member(&id, verb, &why.reason) {
-        Ok(stands) => {
-            tracing::warn!(target: "audit", member = %id, order = stands.as_str(),
-                reason = why.reason, "an operator's order about a member");
-            let (member, order) = (id.as_str(), stands.as_str());
-            Reply::Json(
-                StatusCode::OK,
-                json!({ "member": member, "order": order, "reason": why.reason }),
-            )
-        }
+    match seat.order_member(&id, verb, &reason) {
+        Ok(stands) => Reply::ok(&Asked { member: id.to_string(), order: stands.as_str(), reason }),
         Err(refused) => refusal(&id, refused),
     }
-}
-
-fn asked(path: &str) -> Option<(NodeId, MemberVerb)> {
-    let (id, verb) = path.rsplit_once('/')?;
-    let verbs = [MemberVerb::Drain, MemberVerb::Leave, MemberVerb::Forget];
-    let verb = verbs.into_iter().find(|one| one.as_str() == verb)?;
-    Some((NodeId::new(id), verb))
 }
 
 fn refusal(id: &NodeId, refused: Refused) -> Reply {
@@ -87,9 +107,9 @@ fn refusal(id: &NodeId, refused: Refused) -> Reply {
 }
 
 /// Takes further seeds.
-pub(super) fn join(seat: &Seat, body: &[u8]) -> Reply {
+pub(super) fn join(admin: &Admin, asked: &route::Asked<'_>) -> Reply {
     let refuse = |message: String| Reply::error(StatusCode::BAD_REQUEST, "invalid_seeds", message);
-    let join: Join = match serde_json::from_slice(body) {
+    let join: Join = match serde_json::from_slice(&asked.body) {
         Ok(join) => join,
         Err(error) => {
             let shape = r#"{"seeds": ["host:port"]}"#;
@@ -104,11 +124,8 @@ pub(super) fn join(seat: &Seat, body: &[u8]) -> Reply {
         }
     }
     let conflict = |code, message: &str| Reply::error(StatusCode::CONFLICT, code, message);
-    match seat.join(seeds) {
-        Ok(all) => {
-            tracing::warn!(target: "audit", seeds = all.len(), "an operator names further seeds");
-            Reply::Json(StatusCode::OK, json!({ "seeds": all }))
-        }
+    match admin.seat.join(seeds) {
+        Ok(seeds) => Reply::ok(&Joined { seeds }),
         Err(NotJoined::TooMany) => {
             refuse(format!("Give fewer: at most {} seeds are tried.", gossip::SEEDS_MAX))
         }

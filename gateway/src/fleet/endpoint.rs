@@ -4,11 +4,13 @@
 //! that choosing needs is mirrored in atomics after each change; a stale mirror costs a refused
 //! admission, never a wrong one, since the breaker is asked again.
 
+mod absence;
 mod admission;
 mod obstacle;
 mod pause;
 mod score;
 mod tenants;
+mod times;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +19,15 @@ use std::time::Duration;
 use breaker::{Breaker, Errand, Mode, Refusal, Rung, Sample, Snapshot, State, Transition, View};
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
+use self::absence::Absence;
 pub use self::admission::Admission;
 pub use self::obstacle::Obstacle;
 pub(in crate::fleet) use self::pause::Pause;
 use self::score::Score;
 pub(in crate::fleet) use self::tenants::Judge;
 pub use self::tenants::{Tenant, Tenants};
+use self::times::Times;
+pub use self::times::{Percentiles, TimesView};
 use crate::config;
 use crate::fnv;
 use crate::limits::Allowance;
@@ -74,6 +79,10 @@ pub struct Endpoint {
     pub allowance: Option<Arc<Allowance>>,
     /// What its latest answers were like.
     score: Score,
+    /// How long they took, for people.
+    times: Times,
+    /// When it was out, for people.
+    absence: Absence,
     /// Whether it refused our credential, and has served nothing since.
     is_misconfigured: AtomicBool,
     /// How many requests it has denied since it served the last one.
@@ -119,6 +128,8 @@ impl Endpoint {
             shunned: Pause::default(),
             allowance,
             score: Score::default(),
+            times: Times::default(),
+            absence: Absence::default(),
             is_misconfigured: AtomicBool::new(false),
             denied: AtomicU32::new(0),
             latency_us: AtomicU64::new(0),
@@ -156,6 +167,7 @@ impl Endpoint {
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
     pub fn tick(&self, now: Duration) {
         self.change(now, |breaker| ((), breaker.tick(now)));
+        self.absence.note(now, !self.is_promising(now));
     }
 
     /// Follows the cluster's verdict: takes the endpoint out.
@@ -315,7 +327,7 @@ impl Endpoint {
     }
 
     /// Whether choosing should consider it at all.
-    pub(super) fn is_promising(&self, now: Duration) -> bool {
+    pub fn is_promising(&self, now: Duration) -> bool {
         self.is_in() && !self.is_paused(now)
     }
 

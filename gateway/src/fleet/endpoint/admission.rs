@@ -122,7 +122,12 @@ impl Admission {
         let took = self.first_token.unwrap_or(now).saturating_sub(self.since);
         let slow = &self.endpoint.config.rule.slow;
         match outcome {
-            Outcome::Success | Outcome::Slow(_) => self.endpoint.score.answered(now, took),
+            Outcome::Success | Outcome::Slow(_) => {
+                self.endpoint.score.answered(now, took);
+                let first_token = self.first_token.map(|at| at.saturating_sub(self.since));
+                let total = now.saturating_sub(self.since);
+                self.endpoint.times.count(now, first_token, total);
+            }
             Outcome::Fault { .. } => {
                 let slow = slow.first_token.unwrap_or(slow.total);
                 self.endpoint.score.failed(now, took, slow);

@@ -81,6 +81,16 @@ impl Endpoint {
         self.is_misconfigured.load(Ordering::Relaxed)
     }
 
+    /// How much is left of the pause that it asked for because a limit was reached.
+    pub fn limited_for(&self, now: Duration) -> Duration {
+        self.pause.limited(now)
+    }
+
+    /// How much is left of the pause after it refused our credential.
+    pub fn shunned_for(&self, now: Duration) -> Duration {
+        self.shunned.left(now)
+    }
+
     /// How much of a pause is left: one that it asked for, or one after it refused our credential.
     pub fn cooling_for(&self, now: Duration) -> Duration {
         self.pause.left(now).max(self.shunned.left(now))

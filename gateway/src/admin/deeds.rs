@@ -1,0 +1,80 @@
+//! What the routes do: each takes what was asked to the part that knows, and hands its answer back.
+
+use hyper::StatusCode;
+use quorum::EndpointKey;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::route::Asked;
+use super::table::ROUTES;
+use super::view::list::Wanted;
+use super::{Admin, Reply, openapi, orders};
+use crate::clock;
+
+pub(super) fn health(admin: &Admin, _: &Asked<'_>) -> Reply {
+    admin.health()
+}
+
+pub(super) fn readiness(admin: &Admin, _: &Asked<'_>) -> Reply {
+    admin.readiness()
+}
+
+pub(super) fn metrics(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Text(StatusCode::OK, admin.scrape.page(clock::now, || admin.metrics()))
+}
+
+pub(super) fn describe(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, openapi::document(ROUTES, admin.seat.me.as_str()))
+}
+
+/// What the token that is shown allows.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Whoami<'a> {
+    /// `full`, or `read` for looking only.
+    role: &'a str,
+    /// The node that answers.
+    node: &'a str,
+}
+
+pub(super) fn whoami(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    Reply::ok(&Whoami { role: asked.role.as_str(), node: admin.seat.me.as_str() })
+}
+
+pub(super) fn members(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::ok(&admin.members())
+}
+
+pub(super) fn cluster(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::ok(&admin.cluster())
+}
+
+pub(super) fn endpoints(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    match Wanted::new(asked.query.pairs()).and_then(|wanted| admin.endpoints(&wanted)) {
+        Ok(endpoints) => Reply::ok(&endpoints),
+        Err(message) => Reply::invalid_query(message),
+    }
+}
+
+pub(super) fn endpoint(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    admin.endpoint(&key(asked)).map_or_else(orders::unknown_endpoint, |row| Reply::ok(&row))
+}
+
+pub(super) fn explain(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    admin.explain(&key(asked)).map_or_else(orders::unknown_endpoint, |found| Reply::ok(&found))
+}
+
+pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::force(&admin.seat, &key(asked), &asked.body)
+}
+
+pub(super) fn mute(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::mute(&admin.seat, asked.named("id"), true)
+}
+
+pub(super) fn unmute(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::mute(&admin.seat, asked.named("id"), false)
+}
+
+fn key(asked: &Asked<'_>) -> EndpointKey {
+    EndpointKey::new(&format!("{}/{}", asked.named("pool"), asked.named("name")))
+}
