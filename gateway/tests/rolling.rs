@@ -28,7 +28,7 @@ use serde_json::json;
 use crate::fleet::{B, Fleet, Plan, is_in};
 use crate::load::Load;
 use crate::process::{Gateway, call, until};
-use crate::town::{Town, order, seen, watch};
+use crate::town::{Town, news, order, seen};
 
 /// Clients with HTTP/1.1, and as many with HTTP/2.
 const CLIENTS: usize = 6;
@@ -44,8 +44,7 @@ async fn restart(town: &mut Town, load: &Load, index: usize) -> (Duration, Durat
     let (witness, name) = (town.nodes[others[0]].operators, town.nodes[index].name.clone());
     let (before, life) = seen(witness, &name).await.unwrap();
     assert_eq!(before, "live");
-    let (over, is_over) = tokio::sync::watch::channel(false);
-    let watched = tokio::spawn(watch(witness, name.clone(), is_over));
+    let (_, since) = news(witness, "0").await;
     let began = Instant::now();
     town.nodes[index].signal("TERM");
     let size = town.nodes.len() as u64;
@@ -54,9 +53,10 @@ async fn restart(town: &mut Town, load: &Load, index: usize) -> (Duration, Durat
     let code = tokio::task::block_in_place(|| town.nodes[index].wait());
     let took = began.elapsed();
     assert_eq!(code, Some(0), "{name}: {:?}", town.nodes[index].log());
-    over.send_replace(true);
-    let states: Vec<String> = watched.await.unwrap().into_iter().map(|(state, _)| state).collect();
-    assert_eq!(states, ["live", "draining", "left"], "{name} as others saw it");
+    let (changes, _) = news(witness, &since).await;
+    let of_it = |(member, state): (String, String)| (member == name).then_some(state);
+    let states: Vec<String> = changes.into_iter().filter_map(of_it).collect();
+    assert_eq!(states, ["draining", "left"], "{name} as others saw it");
 
     let seed = town.nodes[others[0]].gossip;
     town.nodes[index] = town.raise(index + 1, seed);
@@ -172,12 +172,10 @@ async fn who_drains_hands_on_the_recoveries_that_it_leads() {
         pointed_at(&fleet, "/cluster/steward").await.is_some_and(|next| next != steward)
     })
     .await;
-    until("b is back everywhere", async || {
-        is_in(&fleet.nodes[0]).await && is_in(&fleet.nodes[1]).await && is_in(&fleet.nodes[2]).await
-    })
-    .await;
-    assert_eq!(fleet.b.counts().probes, 1, "probes");
+    until("b is probed", async || fleet.b.counts().probes > 0).await;
     let probed = |node: &Gateway| node.log().iter().any(|line| line.contains("has probed"));
+    until("one says so", async || fleet.nodes.iter().any(probed)).await;
+    assert_eq!(fleet.b.counts().probes, 1, "probes");
     assert!(!probed(&fleet.nodes[steward]), "who drains has probed");
 }
 

@@ -1,11 +1,9 @@
 //! A fleet of gateway processes that are stopped and started one after the other.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
-
 use gateway::mock::{Behaviour, Mock};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
+use std::net::SocketAddr;
 
 use crate::process::{self, Gateway, TOKEN, call, member_head, until};
 
@@ -101,22 +99,21 @@ pub(crate) async fn seen(operators: SocketAddr, name: &str) -> Option<(String, u
     Some((row["state"].as_str().unwrap().to_owned(), row["generation"].as_u64().unwrap()))
 }
 
-/// What one node saw of another that was restarted: each state, with how long it took to come.
-pub(crate) async fn watch(
-    operators: SocketAddr,
-    name: String,
-    mut is_over: tokio::sync::watch::Receiver<bool>,
-) -> Vec<(String, Duration)> {
-    let began = Instant::now();
-    let mut states: Vec<(String, Duration)> = Vec::new();
-    let mut pace = tokio::time::interval(Duration::from_millis(10));
-    while !*is_over.borrow_and_update() {
-        pace.tick().await;
-        if let Some((state, _)) = seen(operators, &name).await
-            && states.last().is_none_or(|(last, _)| *last != state)
+/// What became of members since the event of this id, in the eyes of the node at `operators`: name and
+/// state of each change; and the id of the last event.
+pub(crate) async fn news(operators: SocketAddr, since: &str) -> (Vec<(String, String)>, String) {
+    let path = format!("/admin/v1/events?since={since}&until=now");
+    let (status, text) = call(operators, Method::GET, &path, &[], "").await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let (mut changes, mut last) = (Vec::new(), since.to_owned());
+    for line in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        let event: Value = serde_json::from_str(line).unwrap();
+        last = event["id"].as_str().unwrap().to_owned();
+        if event["kind"] == "member"
+            && let Some(state) = event["detail"]["state"].as_str()
         {
-            states.push((state, began.elapsed()));
+            changes.push((event["node"].as_str().unwrap().to_owned(), state.to_owned()));
         }
     }
-    states
+    (changes, last)
 }
