@@ -9,6 +9,7 @@ mod audit;
 mod auth;
 mod case;
 mod deeds;
+mod documents;
 mod feed;
 mod members;
 mod openapi;
@@ -20,7 +21,7 @@ mod route;
 mod scrape;
 mod table;
 mod tenants;
-mod view;
+pub(crate) mod view;
 mod why;
 
 use std::collections::BTreeMap;
@@ -42,7 +43,8 @@ use tokio::sync::{Semaphore, watch};
 use self::answer::Reply;
 use self::attempts::Attempts;
 use self::audit::Caller;
-use self::auth::{Keys, Role, Stranger};
+pub use self::auth::Tokens;
+use self::auth::{Role, Stranger};
 use self::path::Bound;
 use self::payload::Payload;
 use self::route::{Access, Asked, Deed, ROOT, Route};
@@ -56,6 +58,7 @@ use crate::history::History;
 use crate::metrics::Meters;
 use crate::page;
 use crate::proxy;
+use crate::reload::Reload;
 use crate::server::Door;
 
 /// Connections at a time; more wait.
@@ -69,9 +72,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The admin API of one gateway.
 pub struct Admin {
-    keys: Keys,
+    tokens: Arc<Tokens>,
     attempts: Attempts,
-    is_metrics_protected: bool,
+    reload: Arc<Reload>,
     seat: Arc<Seat>,
     history: Arc<History>,
     events: Arc<Events>,
@@ -104,11 +107,12 @@ impl Admin {
         (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         carrier: Option<&gossip::Carrier>,
+        (tokens, reload): (Arc<Tokens>, Arc<Reload>),
     ) -> Self {
         Self {
-            keys: Keys::new(config.admin.token.as_ref(), config.admin.read_token.as_ref()),
+            tokens,
             attempts: Attempts::default(),
-            is_metrics_protected: config.admin.protect_metrics,
+            reload,
             seat: Arc::clone(seat),
             history: Arc::clone(history),
             events: Arc::clone(events),
@@ -262,12 +266,13 @@ impl Admin {
         address: IpAddr,
         access: Access,
     ) -> Result<Role, Reply> {
+        let keys = self.tokens.keys();
         match access {
             Access::Anyone => return Ok(Role::Read),
-            Access::Scraper if !self.is_metrics_protected => return Ok(Role::Read),
+            Access::Scraper if !keys.protect_metrics() => return Ok(Role::Read),
             Access::Scraper | Access::Reader | Access::Operator => {}
         }
-        if auth::is_from_elsewhere(headers) || !self.keys.are_set() && auth::is_worldly(headers) {
+        if auth::is_from_elsewhere(headers) || !keys.are_set() && auth::is_worldly(headers) {
             let message = "A page of another origin may not ask; use curl or this node's own page.";
             return Err(Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message));
         }
@@ -275,7 +280,7 @@ impl Admin {
         if let Some(wait) = self.attempts.barred(now, address) {
             return Err(Reply::too_many_attempts(wait));
         }
-        self.keys.role(headers).map_err(|stranger| {
+        keys.role(headers).map_err(|stranger| {
             match stranger {
                 Stranger::Wrong => self.attempts.failed(now, address),
                 Stranger::Silent => {}

@@ -1,10 +1,13 @@
 //! Who may look and who may act: bearer tokens, compared by hash in constant time.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use crate::config::Secret;
+use crate::config::{Admin, Secret};
 
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +37,47 @@ pub(super) enum Stranger {
     Wrong,
 }
 
+/// The tokens of the moment, which a reload replaces.
+pub struct Tokens(ArcSwap<Keys>);
+
+impl Tokens {
+    /// As configured.
+    pub fn new(config: &Admin) -> Self {
+        Self(ArcSwap::from_pointee(Keys::of(config)))
+    }
+
+    /// From the next request on others count.
+    pub fn replace(&self, config: &Admin) {
+        self.0.store(Arc::new(Keys::of(config)));
+    }
+
+    /// Those of the moment.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.0.load_full()
+    }
+}
+
 /// The hashes of the configured tokens. Without any token everyone may act, which the configuration
 /// allows on a loopback address only.
 pub(super) struct Keys {
     full: Option<[u8; 32]>,
     read: Option<[u8; 32]>,
+    protect_metrics: bool,
 }
 
 impl Keys {
-    pub(super) fn new(full: Option<&Secret>, read: Option<&Secret>) -> Self {
+    fn of(config: &Admin) -> Self {
         let hash = |secret: &Secret| -> [u8; 32] { Sha256::digest(secret.expose()).into() };
-        Self { full: full.map(hash), read: read.map(hash) }
+        Self {
+            full: config.token.as_ref().map(hash),
+            read: config.read_token.as_ref().map(hash),
+            protect_metrics: config.protect_metrics,
+        }
+    }
+
+    /// Whether the page of metrics wants a token.
+    pub(super) fn protect_metrics(&self) -> bool {
+        self.protect_metrics
     }
 
     /// Whether any token is configured.
@@ -104,9 +137,12 @@ mod tests {
     use super::*;
 
     fn keys() -> Keys {
-        let full = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-full");
-        let read = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-read");
-        Keys::new(Some(&full), Some(&read))
+        Keys::of(&Admin {
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: Some(Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-full")),
+            read_token: Some(Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-read")),
+            protect_metrics: false,
+        })
     }
 
     fn role(values: &[&str]) -> Option<Role> {

@@ -1,11 +1,13 @@
 //! What the routes do: each takes what was asked to the part that knows, and hands its answer back.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use quorum::EndpointKey;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::route::Asked;
+use super::route::{Asked, Later};
 use super::table::ROUTES;
 use super::view::list::Wanted;
 use super::{Admin, Reply, openapi, orders};
@@ -61,6 +63,33 @@ pub(super) fn endpoint(admin: &Admin, asked: &Asked<'_>) -> Reply {
 
 pub(super) fn explain(admin: &Admin, asked: &Asked<'_>) -> Reply {
     admin.explain(&key(asked)).map_or_else(orders::unknown_endpoint, |found| Reply::ok(&found))
+}
+
+pub(super) fn config(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, admin.reload.status().json())
+}
+
+pub(super) fn check(admin: Arc<Admin>, asked: &Asked<'_>) -> Later {
+    let text = String::from_utf8(asked.body.to_vec());
+    Box::pin(async move {
+        let checked = match text {
+            Ok(text) => admin.reload.check(text).await,
+            Err(_) => Err("the text is not UTF-8; save it as UTF-8".to_owned()),
+        };
+        match checked {
+            Ok(checked) => Reply::Json(StatusCode::OK, checked.json()),
+            Err(message) => Reply::error(StatusCode::BAD_REQUEST, "invalid_config", message),
+        }
+    })
+}
+
+pub(super) fn reload(admin: Arc<Admin>, _: &Asked<'_>) -> Later {
+    Box::pin(async move {
+        match admin.reload.reload().await {
+            Ok(reloaded) => Reply::Json(StatusCode::OK, reloaded.json()),
+            Err(message) => Reply::error(StatusCode::CONFLICT, "invalid_config", message),
+        }
+    })
 }
 
 pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {

@@ -124,7 +124,8 @@ fn last_of_pool(seat: &Seat, key: &EndpointKey) -> Option<String> {
             }
         }
     };
-    let (pool, endpoint) = seat.fleet().endpoint(key)?;
+    let fleet = seat.fleet();
+    let (pool, endpoint) = fleet.endpoint(key)?;
     let others = || pool.endpoints.iter().filter(|one| one.key != *key);
     if !is_in(endpoint) || others().any(|one| is_in(one)) {
         return None;

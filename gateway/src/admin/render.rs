@@ -13,7 +13,7 @@ use quorum::{EndpointKey, Member, Standing};
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare};
 use super::view::endpoint::EndpointRow;
-use super::view::explain::{Electors, Explained};
+use super::view::explain::Explained;
 use super::view::health::{Condition, Health, Readiness};
 use super::view::list::{Endpoints, Wanted};
 use super::view::member::{Me, MemberRow, Members};
@@ -36,7 +36,8 @@ impl Admin {
     }
 
     fn condition(&self, now: Duration) -> Condition {
-        let pools = self.seat.fleet().pools();
+        let fleet = self.seat.fleet();
+        let pools = fleet.pools();
         let out = pools.iter().filter(|pool| pool.is_all_open());
         let council = self.seat.council();
         Condition {
@@ -46,7 +47,7 @@ impl Admin {
             suspect_unready: self.suspect_unready,
             observing: council.observing_until().saturating_sub(now),
             name_used_at: self.seat.duplicate(),
-            config_error: None,
+            config_error: self.reload.last_error().map(|failure| failure.message),
             pools_out: out.map(|pool| pool.name.clone()).collect(),
             pools: pools.len(),
             can_decide: council.has_quorum(),
@@ -99,13 +100,14 @@ impl Admin {
     /// # Errors
     /// What is wrong with what is wanted, and what to do.
     pub(super) fn endpoints(&self, wanted: &Wanted) -> Result<Endpoints, String> {
-        let of = (&self.seat.me, self.seat.fleet());
-        Endpoints::new(clock::now(), of, || self.seat.council(), wanted)
+        let fleet = self.seat.fleet();
+        Endpoints::new(clock::now(), (&self.seat.me, &fleet), || self.seat.council(), wanted)
     }
 
     pub(super) fn endpoint(&self, key: &EndpointKey) -> Option<EndpointRow> {
         let now = clock::now();
-        let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
+        let fleet = self.seat.fleet();
+        let (pool, endpoint) = fleet.endpoint(key)?;
         let (cluster, seat) = {
             let council = self.seat.council();
             (council.endpoint(now, key)?, Seated::new(now, &self.seat.me, &council))
@@ -115,16 +117,9 @@ impl Admin {
 
     /// The full why: what is so, who says it, what happens next and when, what happened lately.
     pub(super) fn explain(&self, key: &EndpointKey) -> Option<Explained> {
-        let now = clock::now();
-        let (pool, endpoint) = self.seat.fleet().endpoint(key)?;
-        let (cluster, seat, seats) = {
-            let council = self.seat.council();
-            let seat = Seated::new(now, &self.seat.me, &council);
-            (council.endpoint(now, key)?, seat, council.seats(now, key)?)
-        };
-        let case = Case::new(now, (pool, endpoint), cluster, &seat);
-        let electors = Electors { of: self.of, seats };
-        Some(Explained::new(&case, &electors, &self.history.of(key)))
+        let fleet = self.seat.fleet();
+        let of = (&self.seat.me, &*fleet, self.of);
+        Explained::look(clock::now(), of, || self.seat.council(), key, &self.history.of(key))
     }
 
     pub(super) fn metrics(&self) -> String {

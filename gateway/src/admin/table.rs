@@ -14,7 +14,7 @@ use super::view::explain::Explained;
 use super::view::health::{Health, Readiness};
 use super::view::list::{Endpoints, LIMIT_MAX};
 use super::view::member::Members;
-use super::{deeds, feed, members};
+use super::{deeds, documents, feed, members};
 use crate::events::Kind;
 
 /// Where events are followed from.
@@ -69,6 +69,16 @@ const fn optional_body<T: JsonSchema>() -> BodyOf {
     BodyOf { is_optional: true, ..json_body::<T>() }
 }
 
+/// A configuration, which is larger than other bodies.
+const YAML: BodyOf = BodyOf {
+    kind: "application/yaml",
+    schema: schema_of::<String>,
+    is_optional: false,
+    bytes_max: 4 * 1024 * 1024,
+};
+
+const NOT_RELOADED: &[Extra] =
+    &[Extra { status: 409, about: "The file cannot be taken on; the old configuration holds." }];
 const STUCK: &[Extra] =
     &[Extra { status: 503, about: "The loop that follows the fleet stands still: restart it." }];
 const NOT_READY: &[Extra] =
@@ -140,6 +150,20 @@ pub(super) static ROUTES: &[Route] = &[
     .body(json_body::<Order>())
     .json::<Ordered>()
     .extras(UNCONFIRMED),
+    Route::look("admin/v1/config", "config", Deed::Now(deeds::config))
+        .summary("The configuration as it holds, and what became of the last other one.")
+        .schema(documents::config),
+    Route::act("admin/v1/config/check", "check", Kind::Config, Deed::Later(deeds::check))
+        .summary("Looks whether a configuration could be taken on; nothing changes.")
+        .body(YAML)
+        .schema(documents::checked)
+        .changes_nothing(),
+    Route::act("admin/v1/config/reload", "reload", Kind::Config, Deed::Later(deeds::reload))
+        .summary(
+            "Reads the configuration file again and takes on what it says, all of it or nothing.",
+        )
+        .schema(documents::reloaded)
+        .extras(NOT_RELOADED),
     Route::act("admin/v1/members/{id}/drain", "drain", Kind::Drain, Deed::Now(members::drain))
         .summary("Asks a member to finish what it has and take no more; it stays a member.")
         .body(optional_body::<Why>())

@@ -22,6 +22,8 @@ use crate::admin::Admin;
 use crate::clock;
 use crate::cluster::Seat;
 use crate::events::{Event, Kind};
+use crate::health::Checks;
+use crate::reload::Reload;
 use crate::server::Server;
 
 /// Leaving the fleet waits this long for the last word to go out.
@@ -99,11 +101,10 @@ pub(super) struct Departure {
     pub(super) mine: watch::Receiver<Mine>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) tasks: Vec<JoinHandle<()>>,
-    pub(super) checks: JoinHandle<()>,
-    /// How long new connections are still served.
-    pub(super) delay: Duration,
-    /// How long streams may take to finish after that.
-    pub(super) patience: Duration,
+    pub(super) checks: Arc<Checks>,
+    /// Where it stands how long new connections are still served, and how long streams may take to
+    /// finish after that.
+    pub(super) reload: Arc<Reload>,
 }
 
 impl Departure {
@@ -112,7 +113,9 @@ impl Departure {
         if !told.reaches(Going::Draining).await {
             return;
         }
-        let Self { admin, seat, server, mine, stop, tasks, checks, delay, patience } = self;
+        let Self { admin, seat, server, mine, stop, tasks, checks, reload } = self;
+        let config = reload.config();
+        let (delay, patience) = (config.server.drain_delay, config.server.drain_timeout);
         admin.drain();
         seat.stand(Standing::Draining);
         tell(&seat, "draining", "this node drains");
@@ -152,7 +155,7 @@ struct Membership {
     mine: watch::Receiver<Mine>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    checks: JoinHandle<()>,
+    checks: Arc<Checks>,
 }
 
 impl Membership {
@@ -166,7 +169,7 @@ impl Membership {
             () = tokio::time::sleep_until(drains_until) => {}
             _ = told.reaches(Going::AtOnce) => {}
         }
-        self.checks.abort();
+        self.checks.end();
         self.seat.stand(Standing::Left);
         tell(&self.seat, "left", "this node has left the fleet");
         let has_left =

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Note, millis};
-use crate::admin::why::for_people;
+use crate::people::for_people;
 
 /// Whether the process is alive. Only a loop that has stopped says no: a restart would help then, and
 /// against nothing else.

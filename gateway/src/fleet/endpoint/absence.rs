@@ -128,7 +128,7 @@ impl Endpoint {
     /// For which share of the last hour, or of the time since the first look if that is shorter, this
     /// node had it out of rotation: 0 to 1.
     pub fn out_share(&self, now: Duration) -> f64 {
-        self.absence.share(now)
+        self.core.absence.share(now)
     }
 }
 
