@@ -1,7 +1,7 @@
 //! The command line: one binary, one verb a task, one line an error.
 //!
 //! Exit codes: 0 done, 64 the command or the configuration is wrong, 69 something needed is not
-//! there, 70 a story did not go as told.
+//! there, 70 a story did not go as told, 130 and 143 a second SIGINT or SIGTERM ended a drain at once.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks on its streams")]
 
@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +31,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const WRONG_USAGE: u8 = 64;
 /// Something needed is not there, a port for example (EX_UNAVAILABLE).
 const UNAVAILABLE: u8 = 69;
+/// A second signal ended a drain: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+/// The same of SIGTERM.
+const TERMINATED: u8 = 143;
 /// The story did not go as told (EX_SOFTWARE).
 const STORY_FAILED: u8 = 70;
 
@@ -233,6 +238,8 @@ async fn serve(config: &Config, origin: Origin, lines: &Lines) -> Result<(), (u8
     // Signals are heard from the start, so that one during start-up is not lost.
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| unavailable(error.to_string()))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| unavailable(error.to_string()))?;
     let mut hang_up =
         signal(SignalKind::hangup()).map_err(|error| unavailable(error.to_string()))?;
     let app = App::start_from(config, origin).await.map_err(|error| unavailable(chain(&error)))?;
@@ -249,11 +256,18 @@ async fn serve(config: &Config, origin: Origin, lines: &Lines) -> Result<(), (u8
     tokio::select! {
         () = hear_reloads => {}
         _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        _ = interrupt.recv() => {}
     }
-    tracing::info!("draining");
-    app.shutdown().await;
-    Ok(())
+    let hurry = app.hurry();
+    let mut leaving = pin!(app.shutdown());
+    let code = tokio::select! {
+        () = leaving.as_mut() => return Ok(()),
+        _ = terminate.recv() => TERMINATED,
+        _ = interrupt.recv() => INTERRUPTED,
+    };
+    hurry.up();
+    leaving.await;
+    Err((code, "a second signal: whatever was not finished was cut".to_owned()))
 }
 
 async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), (u8, String)> {
