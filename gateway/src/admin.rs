@@ -4,6 +4,7 @@
 //! and metrics wants a token if one is configured; the read-only token may only look.
 
 mod auth;
+mod measure;
 mod orders;
 mod render;
 mod tenants;

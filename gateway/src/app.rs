@@ -22,13 +22,14 @@ use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::keys::Keys;
 use crate::limits::Desk;
-use crate::metrics::Meters;
+use crate::metrics::{Meters, words};
 use crate::proxy::admission::Vocabulary;
 use crate::proxy::{Cors, Gate, Quarantine};
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
-use crate::upstream::{RoadError, Roads, Upstream};
+use crate::trace::{Exporter, Tracer};
+use crate::upstream::{self, RoadError, Roads, Upstream};
 
 /// Leaving the fleet waits this long for the last word to go out.
 const LAST_WORD: Duration = Duration::from_secs(2);
@@ -60,6 +61,9 @@ pub enum StartError {
     /// The way to an endpoint.
     #[error(transparent)]
     Road(#[from] RoadError),
+    /// The way to the collector of traces.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] upstream::TlsError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -89,6 +93,7 @@ pub struct App {
     tasks: Vec<JoinHandle<()>>,
     checks: JoinHandle<()>,
     admin_task: JoinHandle<()>,
+    exporter: Option<JoinHandle<()>>,
     drain: (Duration, Duration),
 }
 
@@ -112,6 +117,7 @@ impl App {
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
         let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let (tracer, exporter) = tracing_by(config, node, &meters)?.unzip();
         let generation = generation(config);
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
@@ -142,11 +148,12 @@ impl App {
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
-        let gate = gate(config, node, &fleet, Arc::clone(&meters));
+        let gate = gate(config, node, &fleet, Arc::clone(&meters), tracer);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
+        let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
         Ok(Self {
             address: server.address,
@@ -164,6 +171,7 @@ impl App {
             tasks,
             checks,
             admin_task,
+            exporter,
             drain: (config.server.drain_delay, config.server.drain_timeout),
         })
     }
@@ -178,6 +186,10 @@ impl App {
         self.server.drain(patience).await;
         let _ = self.stop_admin.send(true);
         let _ = self.admin_task.await;
+        // By now every request has ended; its spans get their own time to arrive.
+        if let Some(exporter) = self.exporter {
+            let _ = exporter.await;
+        }
     }
 
     async fn leave(&mut self) {
@@ -228,8 +240,25 @@ fn keep_roll(
     Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
 }
 
+/// Who tells a collector of requests, if one is configured.
+fn tracing_by(
+    config: &Config,
+    node: &str,
+    meters: &Meters,
+) -> Result<Option<(Arc<Tracer>, Exporter)>, StartError> {
+    let Some(otlp) = &config.telemetry else { return Ok(None) };
+    let (tracer, exporter) = Tracer::new(otlp, node, meters)?;
+    Ok(Some((Arc::new(tracer), exporter)))
+}
+
 /// What every request needs to know.
-fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) -> Arc<Gate> {
+fn gate(
+    config: &Config,
+    node: &str,
+    fleet: &Arc<Fleet>,
+    meters: Arc<Meters>,
+    tracer: Option<Arc<Tracer>>,
+) -> Arc<Gate> {
     Arc::new(Gate {
         fleet: Arc::clone(fleet),
         meters,
@@ -244,6 +273,7 @@ fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) ->
         body_idle: config.server.body_idle,
         cors: config.server.cors.as_ref().map(Cors::new),
         heartbeat: config.server.heartbeat,
+        tracer,
         node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
     })
 }
@@ -288,8 +318,12 @@ fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sin
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
         let reason = transition.reason.to_string();
-        let labels =
-            [("endpoint", endpoint.as_str()), ("from", from.as_str()), ("to", to.as_str())];
+        let labels = [
+            ("endpoint", endpoint.as_str()),
+            ("from", from.as_str()),
+            ("to", to.as_str()),
+            ("reason", words::reason(transition.reason)),
+        ];
         // A tenant's breaker is this node's affair: counted without its name, no news to the fleet.
         if let Some(tenant) = tenant {
             tracing::info!(%endpoint, %tenant, %from, %to, %reason, "breaker of a tenant");
