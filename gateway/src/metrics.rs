@@ -9,7 +9,8 @@ mod names;
 pub(crate) mod process;
 pub(crate) mod words;
 
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
@@ -87,6 +88,8 @@ const CODE_MAX: u16 = 599;
 pub struct Meters {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
+    /// Gauges that stay as they are until they are set again, by names in this program.
+    kept: Mutex<BTreeMap<&'static str, f64>>,
     /// What is counted of streams.
     pub streams: StreamMeters,
     /// Requests that were refused before a pool was asked, by the code of the error.
@@ -164,10 +167,14 @@ impl Meters {
         };
         for direction in ["open", "close"] {
             // At nought until then, so that the first is an increase to whoever watches.
+            for result in ["ok", "unchanged", "error"] {
+                let _ = count("config_reloads_total", &[("result", result)]);
+            }
             let _ = count("cluster_flips_total", &[("direction", direction)]);
         }
         Self {
             handle: recorder.handle(),
+            kept: Mutex::default(),
             streams,
             rejects: Reasons::new("admission_rejects_total", &words::REJECTS, count),
             retries: Reasons::new("retries_total", &words::RETRIES, count),
@@ -183,7 +190,13 @@ impl Meters {
         self.recorder.register_counter(&key(name, labels), &METADATA)
     }
 
-    /// A gauge by its name without the prefix.
+    /// Sets a gauge that stays on the page until it is set again, by its name without the prefix.
+    pub fn keep(&self, name: &'static str, value: f64) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(name, value);
+    }
+
+    /// A gauge by its name without the prefix. One that is not set again leaves the page after a minute;
+    /// see [`Self::keep`].
     pub fn gauge(&self, name: &str, labels: &[(&'static str, &str)]) -> Gauge {
         self.recorder.register_gauge(&key(name, labels), &METADATA)
     }
@@ -240,6 +253,9 @@ impl Meters {
 
     /// Everything counted, as Prometheus text.
     pub fn render(&self) -> String {
+        for (name, value) in &*self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.gauge(name, &[]).set(*value);
+        }
         self.fold();
         self.handle.render()
     }

@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 64] = [
+const OURS: [(&str, &str); 66] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -30,6 +30,14 @@ const OURS: [(&str, &str); 64] = [
         "Endpoints that the fleet took out (open) or let in again (close), as this node saw it.",
     ),
     ("config_info", "1, with the hash of the settings that all nodes are to share."),
+    (
+        "config_last_reload_success",
+        "1 unless the last attempt to load the configuration has failed.",
+    ),
+    (
+        "config_loaded_timestamp_seconds",
+        "When the configuration that holds was loaded, since 1970.",
+    ),
     ("config_reloads_total", "Attempts to load the configuration anew, by result."),
     ("connections_failed_total", "Connections to an endpoint that did not come about, by reason."),
     ("electorate", "Members that count for a majority."),
