@@ -122,12 +122,6 @@ impl App {
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
-        let card = Card {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: config.hash(),
-            standing: Standing::Serving,
-            is_suspect: false,
-        };
         let parts = Parts {
             fleet: Arc::clone(&fleet),
             history: Arc::clone(&history),
@@ -138,7 +132,7 @@ impl App {
         tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stopped.clone()))));
         let checks = tokio::spawn(health::run(Arc::clone(&fleet), parts.probes.clone()));
         let me = (NodeId::new(node), generation);
-        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, parts));
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), parts));
         tasks.extend(keep_roll(config, &seat, &stopped));
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
@@ -202,6 +196,16 @@ impl App {
         for task in self.tasks.drain(..) {
             let _ = tokio::time::timeout(LAST_WORD, task).await;
         }
+    }
+}
+
+/// What this node says of itself at first.
+fn card(config: &Config) -> Card {
+    Card {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_hash: config.hash(),
+        standing: Standing::Serving,
+        is_suspect: false,
     }
 }
 

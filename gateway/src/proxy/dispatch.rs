@@ -126,10 +126,7 @@ impl Gate {
             }
             if is_degraded {
                 most = most.min(DEGRADED_ATTEMPTS);
-                pool.meters.passed_through.increment(1);
-                if pool.note_degraded() {
-                    tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
-                }
+                pass_through(pool);
             }
             let serving = course.pool(place).unwrap_or(pool);
             let endpoint = Arc::clone(admission.endpoint());
@@ -290,6 +287,14 @@ impl<'p> Course<'p> {
             (None, Some((returns_in, Obstacle::Open))) => ApiError::circuit_open(returns_in),
             (None, None) => ApiError::upstream_unavailable(),
         }
+    }
+}
+
+/// Counts a request that goes to what is presumed dead, and says so once.
+fn pass_through(pool: &Pool) {
+    pool.meters.passed_through.increment(1);
+    if pool.note_degraded() {
+        tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
     }
 }
 
