@@ -5,28 +5,37 @@
 //! path, which only reads what it leaves in the endpoints. A node without a `cluster` section runs
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
+mod chronicle;
 mod deputy;
+mod herald;
 mod holders;
 mod probe;
+#[cfg(test)]
+pub(crate) mod rehearsal;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gossip::{Mine, Ours};
 use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
-    NodeId, ProbeResult, Standing,
+    NodeId, ProbeResult, Said, Standing,
 };
 use tokio::sync::{Notify, watch};
 
+use self::chronicle::{Chronicle, Line};
 pub use self::deputy::{Deputy, Mark, Round, Try};
+use self::herald::Herald;
 use self::holders::Holders;
 use crate::clock;
 use crate::config;
-use crate::fleet::Fleet;
+use crate::events::Events;
+use crate::fleet::{Fleet, Heir};
 use crate::history::{Entry, History};
 use crate::metrics::Meters;
-use crate::upstream::Upstream;
+use crate::upstream::{Roads, Upstream};
 
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,38 +52,48 @@ pub struct Seat {
     pub generation: u64,
     deputy: Deputy,
     card: Mutex<Card>,
+    /// The client that sends the probes.
+    probes: ArcSwap<Upstream>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
+    /// What was told last to those who follow the events.
+    herald: Mutex<Herald>,
+    /// What of it was noted in the history.
+    chronicle: Mutex<Chronicle>,
     /// Who holds a share of the limits.
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
+    round_ms: AtomicU64,
 }
+
+/// [`Seat::round_ms`] of a loop that was told to stop.
+const ENDED: u64 = u64::MAX;
 
 /// What a seat shares with the rest of the gateway.
 #[derive(Clone)]
 pub struct Parts {
-    /// The endpoints, to which verdicts are applied.
-    pub fleet: Arc<Fleet>,
     /// Where what happened is noted.
     pub history: Arc<History>,
+    /// Who follows what happens.
+    pub events: Arc<Events>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
-    /// The client that sends the probes.
-    pub probes: Upstream,
 }
 
 impl Seat {
-    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one.
+    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one. Verdicts are
+    /// applied to the endpoints of `fleet`, which are probed over `probes`.
     pub fn new(
         (me, generation): (NodeId, u64),
         cluster: Option<&config::Cluster>,
         card: Card,
+        (fleet, probes): (Arc<Fleet>, Upstream),
         parts: Parts,
     ) -> Self {
-        let fleet = Arc::clone(&parts.fleet);
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
         let holders = Mutex::new(Holders::new(me.clone(), seeds));
@@ -83,10 +102,14 @@ impl Seat {
             generation,
             deputy,
             card: Mutex::new(card),
+            probes: ArcSwap::from_pointee(probes),
             parts,
             members: Mutex::default(),
+            herald: Mutex::default(),
+            chronicle: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
 
@@ -105,9 +128,34 @@ impl Seat {
         Arc::clone(&lock(&self.members))
     }
 
-    /// This node's endpoints.
-    pub fn fleet(&self) -> &Fleet {
-        &self.parts.fleet
+    /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
+    /// first round it counts from when the seat was taken.
+    pub fn since_round(&self, now: Duration) -> Option<Duration> {
+        match self.round_ms.load(Ordering::Relaxed) {
+            ENDED => None,
+            at => Some(now.saturating_sub(Duration::from_millis(at))),
+        }
+    }
+
+    /// This node's endpoints of the moment.
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.deputy.fleet()
+    }
+
+    /// The client that sends the probes.
+    pub fn probes(&self) -> Arc<Upstream> {
+        self.probes.load_full()
+    }
+
+    /// Speaks for other endpoints from here on, to which `roads` lead; `config_hash` is what the fleet
+    /// is told of the configuration.
+    pub fn adopt(&self, heir: &Heir, roads: &Arc<Roads>, config_hash: String) {
+        self.probes.store(Arc::new(self.probes().heir(roads)));
+        self.deputy.adopt(clock::now(), heir);
+        lock(&self.card).config_hash = config_hash;
+        let is_known = |key: &EndpointKey| heir.fleet.endpoint(key).is_some();
+        self.parts.history.retain(is_known);
+        self.parts.wake.notify_one();
     }
 
     /// What this node says of itself.
@@ -132,7 +180,7 @@ impl Seat {
     /// Holds this node's part of every limit from `now` on, by those that it knows to hold one too.
     pub fn share_out(&self, now: Duration) {
         let part = lock(&self.holders).part(now, &self.council());
-        if self.parts.fleet.share().set(part) {
+        if self.fleet().share().set(part) {
             let (rank, among) = (part.rank(), part.among());
             tracing::info!(rank, among, "this node's part of every limit");
         }
@@ -162,14 +210,18 @@ impl Seat {
                     has_carrier = changed.is_ok();
                     has_carrier
                 }
-                _ = stop.wait_for(|stop| *stop) => return,
+                _ = stop.wait_for(|stop| *stop) => {
+                    self.round_ms.store(ENDED, Ordering::Relaxed);
+                    return;
+                }
             };
             if heard {
                 let heard = ours.borrow_and_update().clone();
                 *lock(&self.members) = Arc::new(heard.members);
                 *lock(&self.duplicate) = heard.duplicate;
             }
-            self.round(&mine);
+            self.round(&mine, heard);
+            self.round_ms.store(millis(clock::now()), Ordering::Relaxed);
         }
     }
 
@@ -186,16 +238,17 @@ impl Seat {
         );
         let now = clock::now();
         let since = now.saturating_sub(lag + TICK);
-        for (_, endpoint) in self.parts.fleet.endpoints() {
+        for (_, endpoint) in self.fleet().endpoints() {
             endpoint.discard_slow(now, since);
         }
     }
 
-    /// One round: hear, decide, apply, publish.
-    fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>) {
+    /// One round: hear, decide, apply, publish; `heard`: the carrier has brought something.
+    fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>, heard: bool) {
         let now = clock::now();
         let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
         self.share_out(now);
+        self.write_down(now, &decisions);
         for decision in decisions {
             self.follow(now, decision);
         }
@@ -205,6 +258,7 @@ impl Seat {
         }
         lock(&self.card).is_suspect = self.council().is_suspect();
         let card = self.card();
+        self.tell(heard, said.as_ref(), &card);
         mine.send_if_modified(|mine| {
             let is_new = said.is_some() || mine.card.as_ref() != Some(&card);
             if let Some(said) = said {
@@ -216,43 +270,61 @@ impl Seat {
         probe::recover_locally(self, now);
     }
 
+    /// Tells those who follow what this round changed.
+    fn tell(&self, heard: bool, said: Option<&Said>, card: &Card) {
+        let (events, fleet, members) = (&self.parts.events, self.fleet(), self.members());
+        let mut herald = lock(&self.herald);
+        herald.look(events, &self.council(), &members, (&self.me, card));
+        if heard {
+            herald.hear(events, &fleet, &members);
+        }
+        if let Some(said) = said {
+            herald.say(events, &fleet, &self.me, said);
+        }
+    }
+
+    /// Notes in the history what members said, and what was decided by it.
+    fn write_down(&self, now: Duration, decisions: &[Decision]) {
+        let lines: Vec<Line> = {
+            let council = self.council();
+            let seen = lock(&self.chronicle).look(now, &council);
+            let decided = decisions.iter();
+            let decided = decided.filter_map(|one| chronicle::decided(now, &council, one));
+            seen.into_iter().chain(decided).collect()
+        };
+        for Line { endpoint, scope, what } in lines {
+            self.note(now, &endpoint, scope, what);
+        }
+    }
+
     /// Does what a decision asks for outside the endpoints: it is counted, noted and logged, and a
     /// probe is sent.
     fn follow(self: &Arc<Self>, now: Duration, decision: Decision) {
+        self.parts.events.tell(herald::decided(now, &decision));
         match decision {
             Decision::Opened { endpoint, opening, tally, electorate } => {
                 let took = now.saturating_sub(opening.since);
                 self.flipped("open");
                 self.parts.meters.flip_latency.record(took.as_secs_f64());
-                let (counted, of) = (tally.counted, electorate);
-                tracing::warn!(%endpoint, incident = opening.incident, votes = counted,
+                tracing::warn!(%endpoint, incident = opening.incident, votes = tally.counted,
                     electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
-                let what =
-                    format!("opened: incident {}, {counted} of {of} votes", opening.incident);
-                self.note(now, &endpoint, "cluster", what);
             }
             Decision::Closed { endpoint, incident, was_open } => {
                 if was_open {
                     self.flipped("close");
                 }
                 tracing::info!(%endpoint, incident, "the incident is over");
-                self.note(now, &endpoint, "cluster", format!("closed: incident {incident}"));
             }
             Decision::Probe { endpoint, fence } => probe::lead(self, endpoint, fence),
             Decision::Lend { endpoint, fence, successes } => {
                 tracing::info!(%endpoint, incident = fence.incident, turn = fence.turn, successes,
                     "this node holds the canary slot");
-                let what = format!("canary slot to {}, turn {}", self.me, fence.turn);
-                self.note(now, &endpoint, "cluster", what);
             }
             Decision::Recall { endpoint } => {
                 tracing::info!(%endpoint, "the canary slot is handed on");
-                self.note(now, &endpoint, "cluster", "canary slot handed on".to_owned());
             }
             Decision::Forced { endpoint, forced } => {
-                let what = forced.as_str();
-                tracing::warn!(%endpoint, order = what, "an operator's order holds");
-                self.note(now, &endpoint, "operator", what.to_owned());
+                tracing::warn!(%endpoint, order = forced.as_str(), "an operator's order holds");
             }
         }
     }
@@ -268,7 +340,11 @@ impl Seat {
         let now = clock::now();
         tracing::info!(%endpoint, incident = fence.0, failures = fence.1, result = result_name,
             "this node, the steward, has probed");
-        self.note(now, endpoint, "cluster", format!("probe by {} {result_name}", self.me));
+        // The steps tell of one that passed or failed, on every node.
+        if result == ProbeResult::Inconclusive {
+            let what = format!("probe by {} {result_name}", self.me);
+            self.note(now, endpoint, "cluster", what);
+        }
         self.deputy.probed(now, endpoint, fence, result);
         self.parts.wake.notify_one();
     }
@@ -277,6 +353,10 @@ impl Seat {
         let wall_millis = clock::wall_millis_at(at);
         self.parts.history.note(endpoint, Entry { at, wall_millis, scope, what });
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(ENDED - 1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gateway::app::App;
+use gateway::app::{App, Origin, Relevel};
 use gateway::config::{self, Config, LogFormat};
 use gateway::demo;
 use gateway::handles;
@@ -134,11 +134,12 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<(), (u8, String)> {
     match verb {
-        Verb::Serve { config } => {
-            let config = read(&config)?;
-            let lines = log_as(config.log.format, &config.log.level)?;
+        Verb::Serve { config: file } => {
+            let config = read(&file)?;
+            let (lines, relevel) = log_as(config.log.format, &config.log.level)?;
             handles::raise();
-            control()?.block_on(serve(&config, &lines))
+            let origin = Origin { file: Some(file), relevel: Some(relevel) };
+            control()?.block_on(serve(&config, origin, &lines))
         }
         Verb::Demo { exit } => {
             control()?.block_on(demo::run(exit)).map_err(|error| (STORY_FAILED, error))
@@ -161,7 +162,7 @@ fn run(verb: Verb) -> Result<(), (u8, String)> {
             Ok(())
         }
         Verb::Mock { listen, name } => {
-            let _lines = log_as(LogFormat::Text, "info")?;
+            let (_lines, _) = log_as(LogFormat::Text, "info")?;
             control()?.block_on(serve_mock(listen, &name))
         }
         Verb::Certs { verb } => {
@@ -187,24 +188,38 @@ fn control() -> Result<tokio::runtime::Runtime, (u8, String)> {
         .map_err(|error| (UNAVAILABLE, format!("no threads: {error}")))
 }
 
-/// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader.
-fn log_as(format: LogFormat, level: &str) -> Result<Lines, (u8, String)> {
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+/// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader. What
+/// is returned beside it sets the level anew.
+fn log_as(format: LogFormat, level: &str) -> Result<(Lines, Relevel), (u8, String)> {
     let lines = stderr().and_then(Lines::start);
     let lines = lines.map_err(|error| (UNAVAILABLE, format!("no log: {error}")))?;
     let writer = lines.writer();
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(level))
         .with_writer(move || writer.clone())
         // They would be told on stderr, by whoever serves.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
+    let relevel: Relevel = match format {
+        LogFormat::Text => {
+            let log = log.with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        }
+        LogFormat::Json => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        }
+    };
     std::panic::set_hook(Box::new(|info| tracing::error!(panic = %info, "a fault of our own")));
-    Ok(lines)
+    Ok((lines, relevel))
+}
+
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 /// A handle of stderr for one thread alone: the library's is locked while it writes, and others have
@@ -213,16 +228,26 @@ fn stderr() -> io::Result<File> {
     Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
 }
 
-async fn serve(config: &Config, lines: &Lines) -> Result<(), (u8, String)> {
+async fn serve(config: &Config, origin: Origin, lines: &Lines) -> Result<(), (u8, String)> {
     let unavailable = |error: String| (UNAVAILABLE, error);
     // Signals are heard from the start, so that one during start-up is not lost.
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| unavailable(error.to_string()))?;
-    let app = App::start(config).await.map_err(|error| unavailable(chain(&error)))?;
+    let mut hang_up =
+        signal(SignalKind::hangup()).map_err(|error| unavailable(error.to_string()))?;
+    let app = App::start_from(config, origin).await.map_err(|error| unavailable(chain(&error)))?;
     lines.count(app.meters.counter("log_lines_lost_total", &[]));
     tracing::info!(clients = %app.address, operators = %app.admin_address,
         gossip = ?app.gossip_address, node = %app.seat.me, "serving");
+    let hear_reloads = async {
+        while hang_up.recv().await.is_some() {
+            // What became of it is in the log.
+            let _ = app.reload.reload().await;
+        }
+        std::future::pending().await
+    };
     tokio::select! {
+        () = hear_reloads => {}
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }

@@ -118,6 +118,7 @@ const EVIDENCE: [&str; 4] = ["fault", "total", "first_token", "tokens_per_second
 
 /// How long something has lasted, all times together.
 pub(crate) struct Spell {
+    /// What is not a whole second yet.
     millis: AtomicU64,
     seconds: Counter,
 }
@@ -130,8 +131,9 @@ impl Spell {
     /// It has lasted for so much longer. To be called by one thread at a time.
     pub(crate) fn add(&self, period: Duration) {
         let period = u64::try_from(period.as_millis()).unwrap_or(0);
-        let sum = self.millis.fetch_add(period, Ordering::Relaxed).saturating_add(period);
-        self.seconds.absolute(sum / 1_000);
+        let sum = self.millis.load(Ordering::Relaxed).saturating_add(period);
+        self.millis.store(sum % 1_000, Ordering::Relaxed);
+        self.seconds.increment(sum / 1_000);
     }
 }
 
