@@ -30,12 +30,13 @@ use crate::fleet::{Fleet, Happening, Sink};
 use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
-use crate::metrics::Meters;
+use crate::metrics::{Meters, words};
 use crate::reload::Reload;
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
-use crate::upstream::{RoadError, Roads, Upstream};
+use crate::trace::{Exporter, Tracer};
+use crate::upstream::{self, RoadError, Roads, Upstream};
 
 /// Samples of histograms are folded this often: a few megabytes at most at ten thousand requests a second.
 const FOLD_EVERY: Duration = Duration::from_secs(5);
@@ -65,6 +66,9 @@ pub enum StartError {
     /// The way to an endpoint.
     #[error(transparent)]
     Road(#[from] RoadError),
+    /// The way to the collector of traces.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] upstream::TlsError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -101,6 +105,7 @@ pub struct App {
     leaving: JoinHandle<()>,
     stop_admin: watch::Sender<bool>,
     admin_task: JoinHandle<()>,
+    exporter: Option<JoinHandle<()>>,
 }
 
 impl App {
@@ -134,15 +139,10 @@ impl App {
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
+        let (tracer, exporter) = tracing_by(config, node, &meters)?.unzip();
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
-        let card = Card {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: config.hash(),
-            standing: Standing::Serving,
-            is_suspect: false,
-        };
         let parts = Parts {
             history: Arc::clone(&history),
             events: Arc::clone(&events),
@@ -152,7 +152,7 @@ impl App {
         };
         let me = (NodeId::new(node), generation);
         let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
-        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, endpoints, parts));
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
         tasks.extend(
             keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
         );
@@ -165,7 +165,7 @@ impl App {
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
-        let gate = live::gate(config, node, &fleet, &meters, None);
+        let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         let checks = Arc::new(Checks::default());
@@ -191,6 +191,7 @@ impl App {
         let admin = Arc::new(admin);
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
+        let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
         let (going, gone) = watch::channel(Going::Staying);
         let told = Told::new(&seat, gone);
@@ -218,6 +219,7 @@ impl App {
             leaving: tokio::spawn(departure.run(told)),
             stop_admin,
             admin_task,
+            exporter,
         })
     }
 
@@ -234,11 +236,25 @@ impl App {
         let _ = self.leaving.await;
         let _ = self.stop_admin.send(true);
         let _ = self.admin_task.await;
+        // By now every request has ended; its spans get their own time to arrive.
+        if let Some(exporter) = self.exporter {
+            let _ = exporter.await;
+        }
     }
 
     /// A handle that cuts a shutdown short.
     pub fn hurry(&self) -> Hurry {
         Hurry(self.going.clone())
+    }
+}
+
+/// What this node says of itself at first.
+fn card(config: &Config) -> Card {
+    Card {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_hash: config.hash(),
+        standing: Standing::Serving,
+        is_suspect: false,
     }
 }
 
@@ -275,6 +291,17 @@ fn keep_roll(
     let roll = Roll::beside(&state.path, state.every);
     roll.recall(seat);
     Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
+}
+
+/// Who tells a collector of requests, if one is configured.
+fn tracing_by(
+    config: &Config,
+    node: &str,
+    meters: &Meters,
+) -> Result<Option<(Arc<Tracer>, Exporter)>, StartError> {
+    let Some(otlp) = &config.telemetry else { return Ok(None) };
+    let (tracer, exporter) = Tracer::new(otlp, node, meters)?;
+    Ok(Some((Arc::new(tracer), exporter)))
 }
 
 /// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
@@ -323,8 +350,12 @@ fn sink(
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
         let reason = transition.reason.to_string();
-        let labels =
-            [("endpoint", endpoint.as_str()), ("from", from.as_str()), ("to", to.as_str())];
+        let labels = [
+            ("endpoint", endpoint.as_str()),
+            ("from", from.as_str()),
+            ("to", to.as_str()),
+            ("reason", words::reason(transition.reason)),
+        ];
         // A tenant's breaker is this node's affair: counted without its name, no news to the fleet.
         if let Some(tenant) = tenant {
             tracing::info!(%endpoint, %tenant, %from, %to, %reason, "breaker of a tenant");

@@ -28,6 +28,7 @@ mod limits;
 mod probe;
 mod scalar;
 mod section;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,7 @@ pub use limits::{
     Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
+pub use telemetry::Otlp;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -161,6 +163,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// What is logged and how.
     pub log: Log,
+    /// Who is told of requests, by traces; `None`: nobody.
+    pub telemetry: Option<Otlp>,
 }
 
 impl Config {

@@ -32,4 +32,5 @@ pub mod replay;
 pub mod roll;
 pub mod server;
 pub mod snapshot;
+pub mod trace;
 pub mod upstream;
