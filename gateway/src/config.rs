@@ -34,7 +34,7 @@ use crate::fnv;
 
 pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
-pub use error::ConfigError;
+pub use error::{ConfigError, nearest};
 pub use limits::{
     API_KEYS_MAX, ApiKey, CORS_ORIGINS_MAX, Cors, FailClosed, FailoverOn, KEY_MODELS_MAX, Limits,
     Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
