@@ -23,9 +23,11 @@ mod check;
 mod codes;
 mod error;
 mod file;
+mod form;
 mod limits;
 mod probe;
 mod scalar;
+mod schema;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,7 @@ pub use limits::{
     Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
+pub use schema::schema;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
