@@ -3,75 +3,89 @@
 //! It runs apart from the data plane, on a listener of its own. Every route but health, readiness
 //! and metrics wants a token if one is configured; the read-only token may only look.
 
+mod answer;
+mod attempts;
+mod audit;
 mod auth;
+mod case;
+mod deeds;
+mod documents;
+mod feed;
+mod openapi;
 mod orders;
+mod path;
+mod payload;
 mod render;
+mod route;
+mod scrape;
+mod table;
 mod tenants;
+mod view;
 mod why;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use quorum::{Denominator, NodeId};
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use quorum::Denominator;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-use self::auth::{Keys, Role};
+use self::answer::Reply;
+use self::attempts::Attempts;
+use self::audit::Caller;
+pub use self::auth::Tokens;
+use self::auth::{Role, Stranger};
+use self::path::Bound;
+use self::payload::Payload;
+use self::route::{Access, Asked, Deed, ROOT, Route};
+use self::scrape::Scrape;
+use self::table::ROUTES;
+use crate::clock;
 use crate::cluster::Seat;
 use crate::config::Config;
+use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Meters;
+use crate::page;
+use crate::proxy;
+use crate::reload::Reload;
+use crate::server::Door;
 
-/// Connections of operators at a time; more wait.
-const CONNECTIONS_MAX: usize = 64;
-/// Largest request body.
-const BODY_BYTES_MAX: usize = 64 * 1024;
-/// How long a request may take to arrive.
+/// Connections at a time; more wait.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections of one address at a time; one more is closed, so that no stranger can take them all.
+const CONNECTIONS_OF_ONE_MAX: usize = 64;
+/// How long a request's body may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(10);
 /// An accept that fails is tried again after this pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The admin API of one gateway.
 pub struct Admin {
-    keys: Keys,
+    tokens: Arc<Tokens>,
+    attempts: Attempts,
+    reload: Arc<Reload>,
     seat: Arc<Seat>,
     history: Arc<History>,
+    events: Arc<Events>,
     meters: Arc<Meters>,
+    scrape: Scrape,
+    door: Door,
+    /// How many connections each address has; at most [`CONNECTIONS_MAX`] addresses.
+    connected: Mutex<BTreeMap<IpAddr, usize>>,
     gossip: Option<Arc<gossip::Stats>>,
     is_draining: AtomicBool,
     suspect_unready: bool,
     of: Denominator,
-}
-
-/// An answer: a status with a JSON document or a text.
-pub(crate) enum Reply {
-    Json(StatusCode, Value),
-    Text(StatusCode, String),
-}
-
-impl Reply {
-    /// A refusal: what is wrong, and what to do.
-    pub(crate) fn error(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
-        let message: String = message.into();
-        Self::Json(status, json!({ "error": { "code": code, "message": message } }))
-    }
-
-    fn not_found() -> Self {
-        Self::error(StatusCode::NOT_FOUND, "not_found", "There is nothing at this path.")
-    }
 }
 
 /// Binds the operators' listener.
@@ -89,15 +103,22 @@ impl Admin {
     pub fn new(
         config: &Config,
         seat: &Arc<Seat>,
-        history: &Arc<History>,
+        (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         carrier: Option<&gossip::Carrier>,
+        (tokens, reload): (Arc<Tokens>, Arc<Reload>),
     ) -> Self {
         Self {
-            keys: Keys::new(config.admin.token.as_ref(), config.admin.read_token.as_ref()),
+            tokens,
+            attempts: Attempts::default(),
+            reload,
             seat: Arc::clone(seat),
             history: Arc::clone(history),
+            events: Arc::clone(events),
             meters: Arc::clone(meters),
+            scrape: Scrape::default(),
+            door: Door::new(meters),
+            connected: Mutex::default(),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),
             is_draining: AtomicBool::new(false),
             suspect_unready: config
@@ -125,132 +146,232 @@ impl Admin {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            let address = peer.ip().to_canonical();
+            let Some(entered) = Entered::new(&self, address) else { continue };
             let (admin, mut stop) = (Arc::clone(&self), stop.clone());
             tokio::spawn(async move {
-                let _place = place;
-                let service = service_fn(|request| admin.serve(request));
-                let mut http = http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(ARRIVAL);
-                let connection = http.serve_connection(TokioIo::new(stream), service);
+                let (_place, _entered) = (place, entered);
                 tokio::select! {
-                    _ = connection => {}
+                    () = admin.receive(stream, address) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
             });
         }
     }
 
-    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-        let reply = self.route(request).await;
-        let (status, kind, body) = match reply {
-            Reply::Json(status, value) => (status, "application/json", value.to_string()),
-            Reply::Text(status, text) => (status, "text/plain; version=0.0.4; charset=utf-8", text),
+    async fn receive(self: &Arc<Self>, stream: TcpStream, address: IpAddr) {
+        let admin = Arc::clone(self);
+        let answer = move |request| {
+            let admin = Arc::clone(&admin);
+            Box::pin(async move { Ok::<_, Infallible>(admin.serve(request, address).await) })
         };
-        let mut response = Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
+        self.door.receive(stream, answer).await;
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Reply {
+    async fn serve(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        address: IpAddr,
+    ) -> Response<Payload> {
+        let request_id = proxy::request_id(request.headers());
+        let is_head = request.method() == Method::HEAD;
+        let has_body = !request.body().is_end_stream();
+        // The page is the same for everyone and knows nothing; what it shows, it asks for by token.
+        if let Some(asset) = page::asset(request.uri().path()) {
+            let is_asked = is_head || request.method() == Method::GET;
+            return if is_asked {
+                let page = asset.answer(request.headers()).map(Payload::Whole);
+                answer::stamp(page, request_id)
+            } else {
+                let refused = Reply::method_not_allowed("GET, HEAD");
+                let refused = if has_body { refused.last() } else { refused };
+                refused.response(false, request_id)
+            };
+        }
+        let name = request_id.to_str().unwrap_or_default();
+        let (reply, is_read) = self.answer(request, address, name).await;
+        let reply = if has_body && !is_read { reply.last() } else { reply };
+        reply.response(is_head, request_id)
+    }
+
+    /// The answer, and whether the body of the request was read to its end.
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        address: IpAddr,
+        request_id: &str,
+    ) -> (Reply, bool) {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
-        match path {
-            "/healthz" => return Reply::Json(StatusCode::OK, json!({ "status": "ok" })),
-            "/readyz" => return self.readiness(),
-            "/metrics" => return Reply::Text(StatusCode::OK, self.metrics()),
-            _ => {}
+        let Some(segments) = path::segments(path) else { return (Reply::not_found(), false) };
+        let found = fitting(&segments);
+        let is_api = path.starts_with(ROOT);
+        if found.is_empty() && !is_api {
+            return (Reply::not_found(), false);
         }
-        let Some(rest) = path.strip_prefix("/admin/v1/") else { return Reply::not_found() };
-        let role = match self.keys.role(&head.headers) {
+        let wanted = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+        let chosen = found.iter().find(|(route, _)| route.method == wanted);
+        let who = chosen.or(found.first()).map_or(Access::Reader, |(route, _)| route.access);
+        let mut caller = Caller { role: None, address, request_id, path };
+        let role = match self.admit(&head.headers, address, who) {
             Ok(role) => role,
-            Err(reply) => return reply,
-        };
-        if auth::is_from_elsewhere(&head.headers) {
-            let message = "A page of another origin may not ask; use curl or this node's own page.";
-            return Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message);
-        }
-        match head.method {
-            Method::GET => self.look(rest),
-            Method::POST if role == Role::Full => {
-                let body = Limited::new(body, BODY_BYTES_MAX).collect();
-                match tokio::time::timeout(ARRIVAL, body).await {
-                    Ok(Ok(body)) => self.act(rest, &body.to_bytes()),
-                    Ok(Err(_)) => Reply::error(
-                        StatusCode::PAYLOAD_TOO_LARGE,
-                        "body_too_large",
-                        format!("The body is larger than {BODY_BYTES_MAX} bytes."),
-                    ),
-                    Err(_) => Reply::error(
-                        StatusCode::REQUEST_TIMEOUT,
-                        "request_timeout",
-                        "The body stopped arriving.",
-                    ),
+            Err(reply) => {
+                let is_counted = !matches!(reply.result(), "too_many_attempts");
+                if let (Some((route, _)), true) = (chosen, is_counted) {
+                    self.audit(&caller, route, "", &reply);
                 }
+                return (reply, false);
             }
-            Method::POST => Reply::error(
-                StatusCode::FORBIDDEN,
-                "read_only",
-                "This token may only look; use the full token to change anything.",
-            ),
-            _ => Reply::error(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                "Use GET to look and POST to act.",
-            ),
+        };
+        caller.role = Some(role);
+        let Some((route, bound)) = chosen else {
+            return (unrouted(&found, &head.method), false);
+        };
+        if route.access == Access::Operator && role != Role::Full {
+            let message = "This token may only look; use the full token to change anything.";
+            let reply = Reply::error(StatusCode::FORBIDDEN, "read_only", message);
+            self.audit(&caller, route, "", &reply);
+            return (reply, false);
         }
+        let query = match route.read_query(head.uri.query().unwrap_or_default()) {
+            Ok(query) => query,
+            Err(message) => return (Reply::invalid_query(message), false),
+        };
+        let body = match whole_body(body, route).await {
+            Ok(body) => body,
+            Err(reply) => {
+                self.audit(&caller, route, "", &reply);
+                return (reply, false);
+            }
+        };
+        let reason = audit::reason(&body);
+        let asked = Asked { path: bound.clone(), query, headers: &head.headers, body, role };
+        let reply = match route.deed {
+            Deed::Now(deed) => deed(self, &asked),
+            Deed::Later(deed) => deed(Arc::clone(self), &asked).await,
+        };
+        self.audit(&caller, route, &reason, &reply);
+        (reply, true)
     }
 
-    fn look(&self, path: &str) -> Reply {
-        match path {
-            "members" => Reply::Json(StatusCode::OK, self.members()),
-            "cluster" => Reply::Json(StatusCode::OK, self.cluster()),
-            "endpoints" => Reply::Json(StatusCode::OK, self.endpoints()),
-            _ => {
-                let Some(rest) = path.strip_prefix("endpoints/") else {
-                    return Reply::not_found();
-                };
-                let (name, is_explain) = match rest.strip_suffix("/explain") {
-                    Some(name) => (name, true),
-                    None => (rest, false),
-                };
-                let found = orders::endpoint_key(name).and_then(|key| {
-                    if is_explain { self.explain(&key) } else { self.endpoint(&key) }
-                });
-                found.map_or_else(orders::unknown_endpoint, |value| {
-                    Reply::Json(StatusCode::OK, value)
-                })
+    /// Who asks, where that matters.
+    fn admit(
+        &self,
+        headers: &hyper::HeaderMap,
+        address: IpAddr,
+        access: Access,
+    ) -> Result<Role, Reply> {
+        let keys = self.tokens.keys();
+        match access {
+            Access::Anyone => return Ok(Role::Read),
+            Access::Scraper if !keys.protect_metrics() => return Ok(Role::Read),
+            Access::Scraper | Access::Reader | Access::Operator => {}
+        }
+        if auth::is_from_elsewhere(headers) || !keys.are_set() && auth::is_worldly(headers) {
+            let message = "A page of another origin may not ask; use curl or this node's own page.";
+            return Err(Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message));
+        }
+        let now = clock::now();
+        if let Some(wait) = self.attempts.barred(now, address) {
+            return Err(Reply::too_many_attempts(wait));
+        }
+        keys.role(headers).map_err(|stranger| {
+            match stranger {
+                Stranger::Wrong => self.attempts.failed(now, address),
+                Stranger::Silent => {}
             }
+            Reply::unauthorized()
+        })
+    }
+}
+
+/// A connection's part of what its address may have.
+struct Entered {
+    admin: Arc<Admin>,
+    address: IpAddr,
+}
+
+impl Entered {
+    /// `None`: the address has as many as it may.
+    fn new(admin: &Arc<Admin>, address: IpAddr) -> Option<Self> {
+        let mut connected = admin.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = connected.entry(address).or_default();
+        if *count >= CONNECTIONS_OF_ONE_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Self { admin: Arc::clone(admin), address })
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut connected = self.admin.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = connected.get_mut(&self.address).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == Some(0) {
+            connected.remove(&self.address);
         }
     }
+}
 
-    fn act(&self, path: &str, body: &[u8]) -> Reply {
-        if let Some(name) =
-            path.strip_prefix("endpoints/").and_then(|p| p.strip_suffix("/override"))
-        {
-            return orders::force(&self.seat, name, body);
+/// The routes of the path, one for each method, with what the names of their pattern stand for.
+fn fitting(segments: &[String]) -> Vec<(&'static Route, Bound)> {
+    let bind = |route: &'static Route| Some((route, path::bind(route.pattern, segments)?));
+    let mut found: Vec<_> = ROUTES.iter().filter_map(bind).collect();
+    // Of several patterns the one with the most words of its own is meant: it stands last.
+    if let Some(pattern) = found.last().map(|(route, _)| route.pattern) {
+        found.retain(|(route, _)| route.pattern == pattern);
+    }
+    found
+}
+
+/// The answer where a path or its method is not known.
+fn unrouted(found: &[(&Route, Bound)], method: &Method) -> Reply {
+    let mut methods: Vec<&str> = found.iter().map(|(route, _)| route.method.as_str()).collect();
+    if methods.is_empty() {
+        return Reply::not_found();
+    }
+    if methods.contains(&"GET") {
+        methods.push("HEAD");
+    }
+    methods.push("OPTIONS");
+    methods.sort_unstable();
+    methods.dedup();
+    let allowed = methods.join(", ");
+    if method == Method::OPTIONS {
+        return Reply::Methods(allowed);
+    }
+    Reply::method_not_allowed(&allowed)
+}
+
+/// Reads a body to its end; one that says how large it is and is too large is not begun.
+async fn whole_body(body: Incoming, route: &Route) -> Result<Bytes, Reply> {
+    let bytes_max = route.body_bytes_max();
+    let too_large = || {
+        let message = format!("The body is larger than {bytes_max} bytes.");
+        Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    };
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large());
+    }
+    let read = Limited::new(body, bytes_max).collect();
+    match tokio::time::timeout(ARRIVAL, read).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => {
+            let message = "The body broke off; send it whole.";
+            Err(Reply::error(StatusCode::BAD_REQUEST, "invalid_body", message))
         }
-        let Some(member) = path.strip_prefix("members/") else { return Reply::not_found() };
-        if let Some((id, is_muted)) = orders::muting(member) {
-            return orders::mute(&self.seat, id, is_muted);
-        }
-        match member.strip_suffix("/forget") {
-            Some(id) if self.seat.council().forget(&NodeId::new(id)) => {
-                tracing::warn!(target: "audit", member = id, "an operator forgets a lost member");
-                Reply::Json(StatusCode::OK, json!({ "forgotten": id }))
-            }
-            Some(_) => Reply::error(
-                StatusCode::CONFLICT,
-                "not_lost",
-                "No such member is lost; only a lost member can be forgotten.",
-            ),
-            None => Reply::not_found(),
+        Err(_) => {
+            let message = "The body stopped arriving; send it within 10 s.";
+            Err(Reply::error(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
         }
     }
 }

@@ -1,34 +1,39 @@
 //! The whole gateway put together, and taken apart again in good order: the only file that knows
 //! every part.
 
+mod live;
+
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gossip::{Carrier, Mine, Ours};
 use hyper::header::HeaderValue;
 use quorum::{Card, NodeId, Standing};
+use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Tokens};
 use crate::clock;
 use crate::cluster::{Parts, Seat};
-use crate::config::{ClusterTls, Config, Policy};
+use crate::config::{ClusterTls, Config};
+use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
-use crate::health;
+use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
-use crate::keys::Keys;
-use crate::limits::Desk;
 use crate::metrics::Meters;
-use crate::proxy::admission::Vocabulary;
-use crate::proxy::{Cors, Gate, Quarantine};
+use crate::reload::Reload;
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
 use crate::upstream::{RoadError, Roads, Upstream};
+
+use self::live::Live;
+pub use self::live::Relevel;
 
 /// Leaving the fleet waits this long for the last word to go out.
 const LAST_WORD: Duration = Duration::from_secs(2);
@@ -65,6 +70,15 @@ pub enum StartError {
     Gossip(#[from] gossip::GossipError),
 }
 
+/// Where a configuration came from, and how a running process takes on what is not a part of it.
+#[derive(Default)]
+pub struct Origin {
+    /// The file, which is read again when it is to be taken on anew.
+    pub file: Option<PathBuf>,
+    /// What is called with `log.level`; `None`: the level stays.
+    pub relevel: Option<Relevel>,
+}
+
 /// A running gateway.
 pub struct App {
     /// Where clients connect.
@@ -75,10 +89,12 @@ pub struct App {
     pub gossip_address: Option<SocketAddr>,
     /// Its seat in the fleet.
     pub seat: Arc<Seat>,
-    /// Its endpoints.
-    pub fleet: Arc<Fleet>,
+    /// Its configuration, and the way to another.
+    pub reload: Arc<Reload>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// Who follows what happens.
+    pub events: Arc<Events>,
     /// Who it is to its clients; `None`: they connect in the clear.
     pub identity: Option<Arc<Identity>>,
     server: Server,
@@ -87,9 +103,8 @@ pub struct App {
     stop: watch::Sender<bool>,
     stop_admin: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    checks: JoinHandle<()>,
+    checks: Arc<Checks>,
     admin_task: JoinHandle<()>,
-    drain: (Duration, Duration),
 }
 
 impl App {
@@ -98,21 +113,31 @@ impl App {
     /// # Errors
     /// [`StartError`]: a listener, the carrier or a certificate; nothing is left running.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
+        Self::start_from(config, Origin::default()).await
+    }
+
+    /// The same with a configuration that is read again where it came from, when that changes or when
+    /// somebody asks for it.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_from(config: &Config, origin: Origin) -> Result<Self, StartError> {
         let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
         let meters = Arc::new(Meters::new());
         let history = Arc::new(History::default());
         let wake = Arc::new(Notify::new());
-        let sink = sink(&history, &meters, &wake);
+        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let generation = generation(config);
+        let events = Arc::new(Events::new(NodeId::new(node), generation));
+        let sink = sink(&history, &events, &meters, &wake);
         let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
-        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &fleet, &meters));
+        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &meters));
         if let Some(keeper) = &keeper {
-            keeper.restore();
+            keeper.restore(&fleet);
         }
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
-        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let generation = generation(config);
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
@@ -123,28 +148,50 @@ impl App {
             is_suspect: false,
         };
         let parts = Parts {
-            fleet: Arc::clone(&fleet),
             history: Arc::clone(&history),
+            events: Arc::clone(&events),
             meters: Arc::clone(&meters),
             wake,
-            probes: Upstream::new(&roads),
         };
-        tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stopped.clone()))));
-        let checks = tokio::spawn(health::run(Arc::clone(&fleet), parts.probes.clone()));
         let me = (NodeId::new(node), generation);
-        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, parts));
+        let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, endpoints, parts));
+        tasks.extend(
+            keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
+        );
         tasks.extend(keep_roll(config, &seat, &stopped));
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
         tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
 
-        let admin = Arc::new(Admin::new(config, &seat, &history, &meters, carrier.as_ref()));
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
-        let gate = gate(config, node, &fleet, Arc::clone(&meters));
+        let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
+        let gate = live::gate(config, node, &fleet, &meters, None);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
+        let checks = Arc::new(Checks::default());
+        checks.adopt(&seat);
+        let tokens = Arc::new(Tokens::new(&config.admin));
+        let live = Live {
+            seat: Arc::clone(&seat),
+            meters: Arc::clone(&meters),
+            sink,
+            desks: server.desks(),
+            checks: Arc::clone(&checks),
+            tokens: Arc::clone(&tokens),
+            identity: identity.clone(),
+            is_exposed: !admin_address.ip().is_loopback(),
+            relevel: origin.relevel,
+            current: Mutex::new((gate, roads)),
+        };
+        let reload = Reload::new(config, origin.file, Arc::new(live), (&meters, &events));
+        tasks.push(tokio::spawn(Arc::clone(&reload).watch(stopped.clone())));
+        let known = (tokens, Arc::clone(&reload));
+        let admin =
+            Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
+        let admin = Arc::new(admin);
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
@@ -153,8 +200,9 @@ impl App {
             admin_address,
             gossip_address: carrier.map(|carrier| carrier.local_addr),
             seat,
-            fleet,
+            reload,
             meters,
+            events,
             identity,
             server,
             admin,
@@ -164,14 +212,19 @@ impl App {
             tasks,
             checks,
             admin_task,
-            drain: (config.server.drain_delay, config.server.drain_timeout),
         })
+    }
+
+    /// Its endpoints of the moment.
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.seat.fleet()
     }
 
     /// Leaves in good order: not ready at once, out of the electorate at once, new connections still
     /// served for the drain's delay, streams finished up to its time-out.
     pub async fn shutdown(mut self) {
-        let (delay, patience) = self.drain;
+        let server = self.reload.config().server.clone();
+        let (delay, patience) = (server.drain_delay, server.drain_timeout);
         self.admin.drain();
         self.leave().await;
         tokio::time::sleep(delay).await;
@@ -181,7 +234,7 @@ impl App {
     }
 
     async fn leave(&mut self) {
-        self.checks.abort();
+        self.checks.end();
         self.seat.stand(Standing::Left);
         let has_left =
             |mine: &Mine| mine.card.as_ref().is_some_and(|card| card.standing == Standing::Left);
@@ -228,26 +281,6 @@ fn keep_roll(
     Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
 }
 
-/// What every request needs to know.
-fn gate(config: &Config, node: &str, fleet: &Arc<Fleet>, meters: Arc<Meters>) -> Arc<Gate> {
-    Arc::new(Gate {
-        fleet: Arc::clone(fleet),
-        meters,
-        keys: Keys::new(&config.api_keys, &config.pools),
-        has_prefixes: config.pools.iter().any(|pool| pool.policy == Policy::PrefixHash),
-        vocabulary: config.fail_closed.tokenizer.map(Vocabulary::load),
-        desk: Desk::new(config, fleet.share()),
-        fail_closed: config.fail_closed.clone(),
-        quarantine: Quarantine::default(),
-        retry: config.retry.clone(),
-        max_body_bytes: config.server.max_body_bytes,
-        body_idle: config.server.body_idle,
-        cors: config.server.cors.as_ref().map(Cors::new),
-        heartbeat: config.server.heartbeat,
-        node: HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node")),
-    })
-}
-
 /// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
 async fn carry(
     config: &Config,
@@ -280,10 +313,16 @@ async fn carry(
     Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))
 }
 
-/// What follows from a breaker's transition outside the breaker: history, counters, a log line, and
-/// the cluster loop looks at once.
-fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sink {
-    let (history, meters, wake) = (Arc::clone(history), Arc::clone(meters), Arc::clone(wake));
+/// What follows from a breaker's transition outside the breaker: history, an event, counters, a log
+/// line, and the cluster loop looks at once.
+fn sink(
+    history: &Arc<History>,
+    events: &Arc<Events>,
+    meters: &Arc<Meters>,
+    wake: &Arc<Notify>,
+) -> Sink {
+    let (history, events) = (Arc::clone(history), Arc::clone(events));
+    let (meters, wake) = (Arc::clone(meters), Arc::clone(wake));
     Arc::new(move |happening: Happening| {
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
@@ -299,6 +338,8 @@ fn sink(history: &Arc<History>, meters: &Arc<Meters>, wake: &Arc<Notify>) -> Sin
         tracing::info!(%endpoint, %from, %to, %reason, epoch = transition.epoch, "breaker");
         meters.counter("breaker_transitions_total", &labels).increment(1);
         let what = format!("{from} to {to}: {reason}");
+        let detail = json!({ "from": from, "to": to, "reason": reason, "epoch": transition.epoch });
+        events.tell(Event::new(Kind::Breaker, what.as_str()).endpoint(&endpoint).detail(detail));
         let wall_millis = clock::wall_millis_at(transition.at);
         history.note(&endpoint, Entry { at: transition.at, wall_millis, scope: "local", what });
         wake.notify_one();

@@ -6,27 +6,32 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod deputy;
+mod herald;
 mod holders;
 mod probe;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gossip::{Mine, Ours};
 use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
-    NodeId, ProbeResult, Standing,
+    NodeId, ProbeResult, Said, Standing,
 };
 use tokio::sync::{Notify, watch};
 
 pub use self::deputy::{Deputy, Mark, Round, Try};
+use self::herald::Herald;
 use self::holders::Holders;
 use crate::clock;
 use crate::config;
-use crate::fleet::Fleet;
+use crate::events::Events;
+use crate::fleet::{Fleet, Heir};
 use crate::history::{Entry, History};
 use crate::metrics::Meters;
-use crate::upstream::Upstream;
+use crate::upstream::{Roads, Upstream};
 
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,38 +48,46 @@ pub struct Seat {
     pub generation: u64,
     deputy: Deputy,
     card: Mutex<Card>,
+    /// The client that sends the probes.
+    probes: ArcSwap<Upstream>,
     parts: Parts,
     members: Mutex<Arc<Vec<Member>>>,
+    /// What was told last to those who follow the events.
+    herald: Mutex<Herald>,
     /// Who holds a share of the limits.
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
+    round_ms: AtomicU64,
 }
+
+/// [`Seat::round_ms`] of a loop that was told to stop.
+const ENDED: u64 = u64::MAX;
 
 /// What a seat shares with the rest of the gateway.
 #[derive(Clone)]
 pub struct Parts {
-    /// The endpoints, to which verdicts are applied.
-    pub fleet: Arc<Fleet>,
     /// Where what happened is noted.
     pub history: Arc<History>,
+    /// Who follows what happens.
+    pub events: Arc<Events>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
-    /// The client that sends the probes.
-    pub probes: Upstream,
 }
 
 impl Seat {
-    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one.
+    /// Takes a seat for `me`; `cluster` is the configuration's section, if there is one. Verdicts are
+    /// applied to the endpoints of `fleet`, which are probed over `probes`.
     pub fn new(
         (me, generation): (NodeId, u64),
         cluster: Option<&config::Cluster>,
         card: Card,
+        (fleet, probes): (Arc<Fleet>, Upstream),
         parts: Parts,
     ) -> Self {
-        let fleet = Arc::clone(&parts.fleet);
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
         let holders = Mutex::new(Holders::new(me.clone(), seeds));
@@ -83,10 +96,13 @@ impl Seat {
             generation,
             deputy,
             card: Mutex::new(card),
+            probes: ArcSwap::from_pointee(probes),
             parts,
             members: Mutex::default(),
+            herald: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
 
@@ -105,9 +121,34 @@ impl Seat {
         Arc::clone(&lock(&self.members))
     }
 
-    /// This node's endpoints.
-    pub fn fleet(&self) -> &Fleet {
-        &self.parts.fleet
+    /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
+    /// first round it counts from when the seat was taken.
+    pub fn since_round(&self, now: Duration) -> Option<Duration> {
+        match self.round_ms.load(Ordering::Relaxed) {
+            ENDED => None,
+            at => Some(now.saturating_sub(Duration::from_millis(at))),
+        }
+    }
+
+    /// This node's endpoints of the moment.
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.deputy.fleet()
+    }
+
+    /// The client that sends the probes.
+    pub fn probes(&self) -> Arc<Upstream> {
+        self.probes.load_full()
+    }
+
+    /// Speaks for other endpoints from here on, to which `roads` lead; `config_hash` is what the fleet
+    /// is told of the configuration.
+    pub fn adopt(&self, heir: &Heir, roads: &Arc<Roads>, config_hash: String) {
+        self.probes.store(Arc::new(self.probes().heir(roads)));
+        self.deputy.adopt(clock::now(), heir);
+        lock(&self.card).config_hash = config_hash;
+        let is_known = |key: &EndpointKey| heir.fleet.endpoint(key).is_some();
+        self.parts.history.retain(is_known);
+        self.parts.wake.notify_one();
     }
 
     /// What this node says of itself.
@@ -132,7 +173,7 @@ impl Seat {
     /// Holds this node's part of every limit from `now` on, by those that it knows to hold one too.
     pub fn share_out(&self, now: Duration) {
         let part = lock(&self.holders).part(now, &self.council());
-        if self.parts.fleet.share().set(part) {
+        if self.fleet().share().set(part) {
             let (rank, among) = (part.rank(), part.among());
             tracing::info!(rank, among, "this node's part of every limit");
         }
@@ -162,14 +203,18 @@ impl Seat {
                     has_carrier = changed.is_ok();
                     has_carrier
                 }
-                _ = stop.wait_for(|stop| *stop) => return,
+                _ = stop.wait_for(|stop| *stop) => {
+                    self.round_ms.store(ENDED, Ordering::Relaxed);
+                    return;
+                }
             };
             if heard {
                 let heard = ours.borrow_and_update().clone();
                 *lock(&self.members) = Arc::new(heard.members);
                 *lock(&self.duplicate) = heard.duplicate;
             }
-            self.round(&mine);
+            self.round(&mine, heard);
+            self.round_ms.store(millis(clock::now()), Ordering::Relaxed);
         }
     }
 
@@ -186,13 +231,13 @@ impl Seat {
         );
         let now = clock::now();
         let since = now.saturating_sub(lag + TICK);
-        for (_, endpoint) in self.parts.fleet.endpoints() {
+        for (_, endpoint) in self.fleet().endpoints() {
             endpoint.discard_slow(now, since);
         }
     }
 
-    /// One round: hear, decide, apply, publish.
-    fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>) {
+    /// One round: hear, decide, apply, publish; `heard`: the carrier has brought something.
+    fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>, heard: bool) {
         let now = clock::now();
         let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
         self.share_out(now);
@@ -205,6 +250,7 @@ impl Seat {
         }
         lock(&self.card).is_suspect = self.council().is_suspect();
         let card = self.card();
+        self.tell(heard, said.as_ref(), &card);
         mine.send_if_modified(|mine| {
             let is_new = said.is_some() || mine.card.as_ref() != Some(&card);
             if let Some(said) = said {
@@ -216,9 +262,23 @@ impl Seat {
         probe::recover_locally(self, now);
     }
 
+    /// Tells those who follow what this round changed.
+    fn tell(&self, heard: bool, said: Option<&Said>, card: &Card) {
+        let (events, fleet, members) = (&self.parts.events, self.fleet(), self.members());
+        let mut herald = lock(&self.herald);
+        herald.look(events, &self.council(), &members, (&self.me, card));
+        if heard {
+            herald.hear(events, &fleet, &members);
+        }
+        if let Some(said) = said {
+            herald.say(events, &fleet, &self.me, said);
+        }
+    }
+
     /// Does what a decision asks for outside the endpoints: it is counted, noted and logged, and a
     /// probe is sent.
     fn follow(self: &Arc<Self>, now: Duration, decision: Decision) {
+        self.parts.events.tell(herald::decided(now, &decision));
         match decision {
             Decision::Opened { endpoint, opening, tally, electorate } => {
                 let took = now.saturating_sub(opening.since);
@@ -278,6 +338,10 @@ impl Seat {
         let wall_millis = clock::wall_millis_at(at);
         self.parts.history.note(endpoint, Entry { at, wall_millis, scope, what });
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(ENDED - 1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

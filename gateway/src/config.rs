@@ -9,6 +9,7 @@
 //! never printed, and an error shows nothing from the environment but a number or duration that
 //! clashes with another.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -76,7 +77,22 @@ const MASK: &str = "***";
 /// The file cannot be read, is longer than [`FILE_BYTES_MAX`], is not UTF-8, or says something
 /// that is refused; nothing is kept in any of these cases.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
-    let name = scalar::one_line(&path.display().to_string());
+    let text = read_text(path)?;
+    parse(&text, &file_name(path), &|variable| std::env::var(variable).ok())
+}
+
+/// What errors call the file at `path`: one line, whatever its name is.
+#[must_use]
+pub fn file_name(path: &Path) -> String {
+    scalar::one_line(&path.display().to_string())
+}
+
+/// Reads the configuration file at `path` and no more of it than may be.
+///
+/// # Errors
+/// The file cannot be read, is longer than [`FILE_BYTES_MAX`], or is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let name = file_name(path);
     let unreadable =
         |source: std::io::Error| ConfigError::ReadFile { file: name.clone(), kind: source.kind() };
     let opened = File::open(path).map_err(unreadable)?;
@@ -92,9 +108,7 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(refuse("the file is longer than 8MiB", "make it shorter"));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| refuse("the file is not UTF-8 text", "save it as UTF-8"))?;
-    parse(&text, &name, &|variable| std::env::var(variable).ok())
+    String::from_utf8(bytes).map_err(|_| refuse("the file is not UTF-8 text", "save it as UTF-8"))
 }
 
 /// Checks and takes apart the configuration in `text`; `source_name` is what errors call the file,
@@ -167,6 +181,18 @@ impl Config {
         });
         format!("{:016x}", fnv::digest(shared.flat_map(str::bytes)))
     }
+
+    /// The certificates and keys that are shown to clients and endpoints, and the authorities that
+    /// endpoints are checked by; each once. What they hold counts like a setting.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let endpoints = self.pools.iter().flat_map(|pool| &pool.endpoints);
+        let shown = self.server.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]);
+        let known = endpoints.filter_map(|endpoint| endpoint.tls.as_ref());
+        let known = known.flat_map(|tls| [&tls.ca, &tls.cert, &tls.key].into_iter().flatten());
+        let files: BTreeSet<PathBuf> = shown.chain(known).cloned().collect();
+        files.into_iter().collect()
+    }
 }
 
 /// The listener for clients and its limits.
@@ -208,6 +234,8 @@ pub struct Admin {
     pub token: Option<Secret>,
     /// What allows looking only; given only together with `token`.
     pub read_token: Option<Secret>,
+    /// Whether the page of metrics wants a token as well; given only together with `token`.
+    pub protect_metrics: bool,
 }
 
 /// A value that is compared or sent but never shown: `Debug` and `Display` print `***`.

@@ -3,36 +3,76 @@
 //! A check that fails is a fault like any other. One that passes says nothing: engines answer their
 //! health path while their model hangs, and a success here must not wipe out what real requests saw.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use breaker::{Cause, Errand, Outcome, Rung};
+use quorum::EndpointKey;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::clock;
+use crate::cluster::Seat;
 use crate::config::Health;
-use crate::fleet::{Admission, Endpoint, Fleet};
+use crate::fleet::{Admission, Endpoint};
 use crate::upstream::Upstream;
 
 /// Checks are spread over their interval by this share, so that nodes do not ask together.
 const SPREAD: f64 = 0.2;
 
-/// Checks every endpoint that has a health path, until it is dropped.
-pub async fn run(fleet: Arc<Fleet>, upstream: Upstream) {
-    let mut checks = tokio::task::JoinSet::new();
-    for (_, endpoint) in fleet.endpoints() {
-        if let Some(health) = endpoint.config.health.clone() {
-            checks.spawn(check_on(Arc::clone(endpoint), health, upstream.clone()));
-        }
-    }
-    while checks.join_next().await.is_some() {}
+/// The checks that run; dropped, they end.
+#[derive(Default)]
+pub struct Checks(Mutex<Running>);
+
+#[derive(Default)]
+struct Running {
+    /// What is asked where, and the task that does; bounded by the configured endpoints.
+    tasks: HashMap<EndpointKey, (Health, AbortHandle)>,
+    owner: JoinSet<()>,
 }
 
-async fn check_on(endpoint: Arc<Endpoint>, health: Health, upstream: Upstream) {
+impl Checks {
+    /// Ends all checks.
+    pub fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Running::default();
+    }
+
+    /// Checks every endpoint of the seat that has a health path, as configured, and no other. A check that
+    /// is the same goes on, in its own time. To be called within a runtime.
+    pub fn adopt(&self, seat: &Arc<Seat>) {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Running { tasks, owner } = &mut *running;
+        while owner.try_join_next().is_some() {}
+        let fleet = seat.fleet();
+        let wanted = |key: &EndpointKey| fleet.endpoint(key)?.1.config.health.as_ref();
+        tasks.retain(|key, (health, task)| {
+            let is_wanted = wanted(key) == Some(health);
+            if !is_wanted {
+                task.abort();
+            }
+            is_wanted
+        });
+        for (_, endpoint) in fleet.endpoints() {
+            let Some(health) = &endpoint.config.health else { continue };
+            tasks.entry(endpoint.key.clone()).or_insert_with(|| {
+                let check = check_on(Arc::clone(seat), endpoint.key.clone(), health.clone());
+                (health.clone(), owner.spawn(check))
+            });
+        }
+    }
+}
+
+/// Checks an endpoint until it is gone.
+async fn check_on(seat: Arc<Seat>, key: EndpointKey, health: Health) {
     loop {
         let spread = 1.0 - SPREAD + 2.0 * SPREAD * fastrand::f64();
         tokio::time::sleep(health.interval.mul_f64(spread)).await;
+        let endpoint = match seat.fleet().endpoint(&key) {
+            Some((_, endpoint)) => Arc::clone(endpoint),
+            None => return,
+        };
         let Some(admission) = admitted(&endpoint, clock::now()) else { continue };
-        let outcome = match check(&endpoint, &health, &upstream).await {
+        let outcome = match check(&endpoint, &health, &seat.probes()).await {
             None => Outcome::Neutral,
             Some(cause) => Outcome::Fault { weight: 1.0, cause },
         };
@@ -66,10 +106,9 @@ async fn check(endpoint: &Endpoint, health: &Health, upstream: &Upstream) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use quorum::EndpointKey;
-
     use super::*;
     use crate::config;
+    use crate::fleet::Fleet;
     use crate::metrics::Meters;
 
     #[test]

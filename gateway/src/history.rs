@@ -37,6 +37,12 @@ impl History {
         entries.push_back(entry);
     }
 
+    /// Forgets the endpoints that are not known.
+    pub fn retain(&self, is_known: impl Fn(&EndpointKey) -> bool) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|endpoint, _| is_known(endpoint));
+    }
+
     /// The last entries of an endpoint, oldest first.
     pub fn of(&self, endpoint: &EndpointKey) -> Vec<Entry> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);

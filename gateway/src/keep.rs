@@ -11,6 +11,7 @@ use quorum::EndpointKey;
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::cluster::Seat;
 use crate::config::StateFile;
 use crate::fleet::Fleet;
 use crate::metrics::Meters;
@@ -20,26 +21,24 @@ use crate::snapshot::{self, Found, Saved};
 pub struct Keeper {
     path: PathBuf,
     every: Duration,
-    fleet: Arc<Fleet>,
     meters: Arc<Meters>,
 }
 
 impl Keeper {
-    /// A keeper of `fleet` as the configuration says.
-    pub fn new(config: &StateFile, fleet: &Arc<Fleet>, meters: &Arc<Meters>) -> Self {
-        let (fleet, meters) = (Arc::clone(fleet), Arc::clone(meters));
-        Self { path: config.path.clone(), every: config.every, fleet, meters }
+    /// A keeper as the configuration says.
+    pub fn new(config: &StateFile, meters: &Arc<Meters>) -> Self {
+        Self { path: config.path.clone(), every: config.every, meters: Arc::clone(meters) }
     }
 
-    /// Goes on from what was kept. To be called before any request.
-    pub fn restore(&self) {
+    /// Lets `fleet` go on from what was kept. To be called before any request.
+    pub fn restore(&self, fleet: &Fleet) {
         match snapshot::read(&self.path, clock::wall_millis()) {
             Found::Nothing => {}
             Found::Saved(saved) => {
                 let now = clock::now();
                 let mut count = 0;
                 for one in &saved {
-                    if let Some((_, endpoint)) = self.fleet.endpoint(&EndpointKey::new(&one.key)) {
+                    if let Some((_, endpoint)) = fleet.endpoint(&EndpointKey::new(&one.key)) {
                         endpoint.restore(now, &one.snapshot);
                         count += 1;
                     }
@@ -52,26 +51,26 @@ impl Keeper {
         }
     }
 
-    /// Writes at intervals until `stop`, and once more then.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    /// Writes what the seat's endpoints have come to, at intervals until `stop`, and once more then.
+    pub async fn run(self, seat: Arc<Seat>, mut stop: watch::Receiver<bool>) {
         let keeper = Arc::new(self);
         loop {
             let is_over = tokio::select! {
                 () = tokio::time::sleep(keeper.every) => false,
                 _ = stop.wait_for(|stop| *stop) => true,
             };
-            let writer = Arc::clone(&keeper);
-            let _ = tokio::task::spawn_blocking(move || writer.write()).await;
+            let (writer, fleet) = (Arc::clone(&keeper), seat.fleet());
+            let _ = tokio::task::spawn_blocking(move || writer.write(&fleet)).await;
             if is_over {
                 return;
             }
         }
     }
 
-    fn write(&self) {
+    fn write(&self, fleet: &Fleet) {
         let now = clock::now();
         let save = |key: &EndpointKey, snapshot| Saved { key: key.to_string(), snapshot };
-        let endpoints = self.fleet.endpoints();
+        let endpoints = fleet.endpoints();
         let saved: Vec<Saved> =
             endpoints.map(|(_, one)| save(&one.key, one.snapshot(now))).collect();
         let result = match snapshot::write(&self.path, clock::wall_millis(), &saved) {

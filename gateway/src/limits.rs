@@ -47,7 +47,8 @@ pub struct Allowance {
     share: Arc<Share>,
     /// Held for a few additions only, and never together with another: all figures are looked at and
     /// taken as one.
-    state: Mutex<State>,
+    /// It is shared by those of one name whose limits were changed.
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -126,10 +127,23 @@ impl Left {
 impl Allowance {
     /// This node's `share` of `limits`; `None` if they set none.
     pub fn new(limits: &Limits, share: &Arc<Share>) -> Option<Arc<Self>> {
-        let is_boundless = *limits == Limits::default();
-        let allowance =
-            || Self { limits: *limits, share: Arc::clone(share), state: Mutex::default() };
-        (!is_boundless).then(|| Arc::new(allowance()))
+        Self::under(limits, share, None)
+    }
+
+    /// The same for limits that take the place of those of `before`: what counted there counts here.
+    pub fn under(
+        limits: &Limits,
+        share: &Arc<Share>,
+        before: Option<&Arc<Self>>,
+    ) -> Option<Arc<Self>> {
+        if *limits == Limits::default() {
+            return None;
+        }
+        let state = before.map(|before| Arc::clone(&before.state)).unwrap_or_default();
+        Some(match before {
+            Some(same) if same.limits == *limits => Arc::clone(same),
+            Some(_) | None => Arc::new(Self { limits: *limits, share: Arc::clone(share), state }),
+        })
     }
 
     /// Looks whether a request of about `tokens` would be admitted.

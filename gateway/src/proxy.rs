@@ -55,7 +55,8 @@ const TENANT_BYTES_MAX: usize = 128;
 /// Longest request id that is taken from a caller.
 const REQUEST_ID_MAX: usize = 128;
 
-/// What every request needs to know; shared by all workers.
+/// What every request needs to know; shared by all workers. A request keeps the one that it began with
+/// to its end, whatever takes that one's place meanwhile.
 pub struct Gate {
     /// The pools and endpoints.
     pub fleet: Arc<Fleet>,
@@ -74,7 +75,7 @@ pub struct Gate {
     /// How often it is tried.
     pub retry: Retry,
     /// What more than one endpoint has died of.
-    pub quarantine: Quarantine,
+    pub quarantine: Arc<Quarantine>,
     /// Longest body, in bytes.
     pub max_body_bytes: usize,
     /// Longest pause within a body.
@@ -163,7 +164,7 @@ fn named<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// The caller's request id if it is safe, else one of our own.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
+pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let is_safe = |value: &&HeaderValue| {
         let safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
         (1..=REQUEST_ID_MAX).contains(&value.len()) && value.as_bytes().iter().all(safe)

@@ -3,10 +3,14 @@
 //! A request is read, sent on and answered by the thread that accepted it, so that nothing on its way
 //! wakes another. The kernel spreads connections over the queues (SO_REUSEPORT).
 //!
+//! Another configuration: [`Desks::replace`] puts it before every worker; whoever is being served is
+//! served by the one that was there.
+//!
 //! Draining: [`Server::drain`] stops accepting, lets every connection finish what it is doing, and
 //! gives up at the deadline.
 
 mod connection;
+mod door;
 mod parting;
 mod stall;
 mod tls;
@@ -17,6 +21,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -27,6 +32,7 @@ use crate::config;
 use crate::proxy::Gate;
 use crate::upstream::{Roads, Upstream};
 
+pub(crate) use self::door::Door;
 pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.
@@ -44,8 +50,29 @@ const JOIN_PAUSE: Duration = Duration::from_millis(200);
 pub struct Server {
     /// Where clients connect.
     pub address: SocketAddr,
+    /// What answers the requests of each worker.
+    desks: Arc<Desks>,
     stop: watch::Sender<Stop>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What answers the requests of each worker, to be replaced while they come.
+///
+/// Each worker has its own, so that reading it takes no count from another core: it is the one count
+/// that a request takes of its worker's answerer in any case, and a few nanoseconds.
+pub struct Desks(Vec<Arc<ArcSwap<Answerer>>>);
+
+impl Desks {
+    /// Answers every request that comes from here on by `gate`, over `roads`. Requests that have come
+    /// keep what they began with, connections of clients stand.
+    pub fn replace(&self, config: &config::Server, gate: &Arc<Gate>, roads: &Arc<Roads>) {
+        for desk in &self.0 {
+            let before = desk.load();
+            let upstream = before.upstream.heir(roads);
+            let entry = Arc::new(before.entry.heir(Patiences::of(config)));
+            desk.store(Arc::new(Answerer { gate: Arc::clone(gate), upstream, entry }));
+        }
+    }
 }
 
 /// What the workers are told.
@@ -76,24 +103,29 @@ impl Server {
         for _ in 1..workers {
             listeners.push(bind(address)?);
         }
-        let patiences = Patiences {
-            head: config.header_timeout,
-            keep_alive: config.keep_alive,
-            write: config.write_stall,
-        };
-        let mut threads = Vec::with_capacity(workers);
+        let (mut threads, mut desks) = (Vec::with_capacity(workers), Vec::with_capacity(workers));
         for (index, listener) in listeners.into_iter().enumerate() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let worker = Worker {
-                entry: Entry::new(patiences, identity.map(Arc::clone), &gate.meters),
-                gate: Arc::clone(gate),
-                roads: Arc::clone(roads),
+            let answerer = {
+                // What looks after the connections to the endpoints lives where they are used.
+                let _within = runtime.enter();
+                let identity = identity.map(Arc::clone);
+                let entry = Entry::new(Patiences::of(config), identity, &gate.meters);
+                let (gate, upstream) = (Arc::clone(gate), Upstream::new(roads));
+                Answerer { gate, upstream, entry: Arc::new(entry) }
             };
+            let desk = Arc::new(ArcSwap::from_pointee(answerer));
+            desks.push(Arc::clone(&desk));
             let told = told.clone();
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-            threads.push(thread.spawn(move || runtime.block_on(worker.run(listener, told)))?);
+            threads.push(thread.spawn(move || runtime.block_on(run(desk, listener, told)))?);
         }
-        Ok(Self { address, stop, threads })
+        Ok(Self { address, desks: Arc::new(Desks(desks)), stop, threads })
+    }
+
+    /// What answers, to be replaced.
+    pub fn desks(&self) -> Arc<Desks> {
+        Arc::clone(&self.desks)
     }
 
     /// Stops accepting and waits until every connection has ended, at most `patience`.
@@ -109,72 +141,68 @@ impl Server {
     }
 }
 
-/// What one worker needs.
-struct Worker {
-    entry: Entry,
-    gate: Arc<Gate>,
-    roads: Arc<Roads>,
-}
-
 /// What answers the requests of one worker.
 struct Answerer {
     gate: Arc<Gate>,
     upstream: Upstream,
+    /// Where connections come in.
+    entry: Arc<Entry>,
 }
 
-impl Worker {
-    async fn run(self, listener: std::net::TcpListener, mut told: watch::Receiver<Stop>) {
-        let listener = match TcpListener::from_std(listener) {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::error!(%error, "a worker cannot use its listener");
-                return;
-            }
+/// One worker: accepts, and answers by what lies on its desk when a request comes.
+async fn run(
+    desk: Arc<ArcSwap<Answerer>>,
+    listener: std::net::TcpListener,
+    mut told: watch::Receiver<Stop>,
+) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a worker cannot use its listener");
+            return;
+        }
+    };
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let place = tokio::select! {
+            place = Arc::clone(&room).acquire_owned() => place,
+            _ = told.changed() => break,
         };
-        let entry = Arc::new(self.entry);
-        let answerer = Arc::new(Answerer { gate: self.gate, upstream: Upstream::new(&self.roads) });
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut connections = JoinSet::new();
-        loop {
-            let place = tokio::select! {
-                place = Arc::clone(&room).acquire_owned() => place,
-                _ = told.changed() => break,
-            };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = told.changed() => break,
-            };
-            // Ended connections are collected on the way, so that the set stays as small as the load.
-            while connections.try_join_next().is_some() {}
-            match accepted {
-                Ok((stream, _)) => {
-                    let (entry, answerer, told) =
-                        (Arc::clone(&entry), Arc::clone(&answerer), told.clone());
-                    connections.spawn(async move {
-                        let _place = place;
-                        let answer = move |request| {
-                            let answerer = Arc::clone(&answerer);
-                            // In a box of its own: what it takes to find an answer is several KiB,
-                            // which a long stream need not keep until its end.
-                            Box::pin(async move {
-                                answerer.gate.receive(&answerer.upstream, request).await
-                            })
-                        };
-                        entry.receive(stream, answer, told).await;
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = told.changed() => break,
+        };
+        // Ended connections are collected on the way, so that the set stays as small as the load.
+        while connections.try_join_next().is_some() {}
+        match accepted {
+            Ok((stream, _)) => {
+                let (desk, told) = (Arc::clone(&desk), told.clone());
+                let entry = Arc::clone(&desk.load().entry);
+                connections.spawn(async move {
+                    let _place = place;
+                    let answer = move |request| {
+                        let answerer = desk.load_full();
+                        // In a box of its own: what it takes to find an answer is several KiB,
+                        // which a long stream need not keep until its end.
+                        Box::pin(
+                            async move { answerer.gate.receive(&answerer.upstream, request).await },
+                        )
+                    };
+                    entry.receive(stream, answer, told).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
-        drop(listener);
-        let Stop::Draining(patience) = *told.borrow() else { return };
-        let finished = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, finished).await.is_err() {
-            tracing::warn!("connections were still open when the drain's time was over");
-        }
+    }
+    drop(listener);
+    let Stop::Draining(patience) = *told.borrow() else { return };
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(patience, finished).await.is_err() {
+        tracing::warn!("connections were still open when the drain's time was over");
     }
 }
 

@@ -21,7 +21,8 @@ mod socket;
 mod tls;
 mod wire;
 
-use std::sync::{Arc, Weak};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use breaker::Cause;
@@ -39,6 +40,7 @@ pub use self::roads::{RoadError, Roads};
 pub use self::tls::TlsError;
 
 use self::arrival::Way as Over;
+use self::connect::Destination;
 use self::pool::{Found, Lane};
 use self::roads::Way;
 use self::wire::Lost;
@@ -62,6 +64,8 @@ const FIELDS: usize = 12;
 pub struct Upstream {
     roads: Arc<Roads>,
     lanes: Arc<Vec<Arc<Lane>>>,
+    /// What is looked through for connections that have rested too long: the lanes of the newest heir.
+    swept: Arc<Mutex<Arc<Vec<Arc<Lane>>>>>,
 }
 
 /// Why a request got no answer.
@@ -111,8 +115,28 @@ impl Upstream {
     pub fn new(roads: &Arc<Roads>) -> Self {
         let lanes = roads.destinations.iter().map(|to| Arc::new(Lane::new(Arc::clone(to))));
         let lanes = Arc::new(lanes.collect::<Vec<_>>());
-        tokio::spawn(sweep(Arc::downgrade(&lanes)));
-        Self { roads: Arc::clone(roads), lanes }
+        let swept = Arc::new(Mutex::new(Arc::clone(&lanes)));
+        tokio::spawn(sweep(Arc::downgrade(&swept)));
+        Self { roads: Arc::clone(roads), lanes, swept }
+    }
+
+    /// The same pool for other ways: the connections to a place that stays are kept, the others at rest
+    /// are closed. Requests that are under way go on. It may be called on any thread.
+    #[must_use]
+    pub fn heir(&self, roads: &Arc<Roads>) -> Self {
+        let known: HashMap<*const Destination, &Arc<Lane>> =
+            self.lanes.iter().map(|lane| (Arc::as_ptr(&lane.destination), lane)).collect();
+        let lane = |to: &Arc<Destination>| match known.get(&Arc::as_ptr(to)) {
+            Some(lane) => Arc::clone(lane),
+            None => Arc::new(Lane::new(Arc::clone(to))),
+        };
+        let lanes: Arc<Vec<_>> = Arc::new(roads.destinations.iter().map(lane).collect());
+        let kept: HashSet<*const Lane> = lanes.iter().map(Arc::as_ptr).collect();
+        for lane in self.lanes.iter().filter(|lane| !kept.contains(&Arc::as_ptr(lane))) {
+            lane.close();
+        }
+        *self.swept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&lanes);
+        Self { roads: Arc::clone(roads), lanes, swept: Arc::clone(&self.swept) }
     }
 
     /// A request to `endpoint`, with its own credential. `None`: its address cannot be written as a URI,
@@ -221,10 +245,11 @@ async fn over(
 }
 
 /// Closes what has rested for too long, while the worker lives.
-async fn sweep(lanes: Weak<Vec<Arc<Lane>>>) {
+async fn sweep(swept: Weak<Mutex<Arc<Vec<Arc<Lane>>>>>) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let Some(lanes) = lanes.upgrade() else { return };
+        let Some(swept) = swept.upgrade() else { return };
+        let lanes = Arc::clone(&swept.lock().unwrap_or_else(PoisonError::into_inner));
         let now = clock::instant();
         for lane in lanes.iter() {
             lane.sweep(now);

@@ -1,12 +1,13 @@
 //! Who may look and who may act: bearer tokens, compared by hash in constant time.
 
-use hyper::StatusCode;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::Reply;
-use crate::config::Secret;
+use crate::config::{Admin, Secret};
 
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,29 +18,84 @@ pub(super) enum Role {
     Read,
 }
 
+impl Role {
+    /// The role as the API names it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Why somebody is nobody known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// No token was shown.
+    Silent,
+    /// One was, and it is not known.
+    Wrong,
+}
+
+/// The tokens of the moment, which a reload replaces.
+pub struct Tokens(ArcSwap<Keys>);
+
+impl Tokens {
+    /// As configured.
+    pub fn new(config: &Admin) -> Self {
+        Self(ArcSwap::from_pointee(Keys::of(config)))
+    }
+
+    /// From the next request on others count.
+    pub fn replace(&self, config: &Admin) {
+        self.0.store(Arc::new(Keys::of(config)));
+    }
+
+    /// Those of the moment.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.0.load_full()
+    }
+}
+
 /// The hashes of the configured tokens. Without any token everyone may act, which the configuration
 /// allows on a loopback address only.
 pub(super) struct Keys {
     full: Option<[u8; 32]>,
     read: Option<[u8; 32]>,
+    protect_metrics: bool,
 }
 
 impl Keys {
-    pub(super) fn new(full: Option<&Secret>, read: Option<&Secret>) -> Self {
+    fn of(config: &Admin) -> Self {
         let hash = |secret: &Secret| -> [u8; 32] { Sha256::digest(secret.expose()).into() };
-        Self { full: full.map(hash), read: read.map(hash) }
+        Self {
+            full: config.token.as_ref().map(hash),
+            read: config.read_token.as_ref().map(hash),
+            protect_metrics: config.protect_metrics,
+        }
     }
 
-    /// The role of a caller, or the refusal. Both hashes are always compared whole, so that the time
-    /// taken says nothing of how close a guess was.
-    pub(super) fn role(&self, headers: &HeaderMap) -> Result<Role, Reply> {
-        if self.full.is_none() && self.read.is_none() {
+    /// Whether the page of metrics wants a token.
+    pub(super) fn protect_metrics(&self) -> bool {
+        self.protect_metrics
+    }
+
+    /// Whether any token is configured.
+    pub(super) fn are_set(&self) -> bool {
+        self.full.is_some() || self.read.is_some()
+    }
+
+    /// The role of a caller. Both hashes are always compared whole, so that the time taken says
+    /// nothing of how close a guess was.
+    pub(super) fn role(&self, headers: &HeaderMap) -> Result<Role, Stranger> {
+        if !self.are_set() {
             return Ok(Role::Full);
         }
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let token = match (given.next(), given.next()) {
+            (None, _) => return Err(Stranger::Silent),
             (Some(value), None) => value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default(),
-            _ => b"",
+            (Some(_), Some(_)) => b"",
         };
         let hash: [u8; 32] = Sha256::digest(token).into();
         let equals = |key: &Option<[u8; 32]>| {
@@ -51,11 +107,7 @@ impl Keys {
         } else if bool::from(is_read) {
             Ok(Role::Read)
         } else {
-            Err(Reply::error(
-                StatusCode::UNAUTHORIZED,
-                "unauthorized",
-                "Send the admin token as 'Authorization: Bearer …'.",
-            ))
+            Err(Stranger::Wrong)
         }
     }
 }
@@ -68,14 +120,29 @@ pub(super) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     authority.is_none() || authority != headers.get(HOST).map(HeaderValue::as_bytes)
 }
 
+/// Whether the host that is asked for is a name of the whole world's. Without a token such a name may
+/// be anybody's that leads to this machine's loopback address for the moment, so that a page of that
+/// name would be no page of another origin.
+pub(super) fn is_worldly(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return false };
+    let Ok(host) = host.to_str() else { return true };
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_address = host.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok();
+    let is_local = name.ends_with(".localhost") || !name.contains('.');
+    !is_address && !is_local
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn keys() -> Keys {
-        let full = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-full");
-        let read = Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-read");
-        Keys::new(Some(&full), Some(&read))
+        Keys::of(&Admin {
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: Some(Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-full")),
+            read_token: Some(Secret::new("aaaaaaaaaaaaaaaaaaaaaaaa-read")),
+            protect_metrics: false,
+        })
     }
 
     fn role(values: &[&str]) -> Option<Role> {
@@ -101,6 +168,22 @@ mod tests {
         }
         let full = "Bearer aaaaaaaaaaaaaaaaaaaaaaaa-full";
         assert_eq!(role(&[full, full]), None);
+    }
+
+    #[test]
+    fn without_a_token_no_name_of_the_world_s_is_this_machine() {
+        let worldly = |host: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(host));
+            is_worldly(&headers)
+        };
+        for host in ["127.0.0.1:9090", "[::1]:9090", "localhost:9090", "gw.localhost", "gateway"] {
+            assert!(!worldly(host), "{host}");
+        }
+        for host in ["evil.example:9090", "evil.example", "127.0.0.1.evil.example:9090"] {
+            assert!(worldly(host), "{host}");
+        }
+        assert!(!is_worldly(&HeaderMap::new()));
     }
 
     #[test]

@@ -4,38 +4,75 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use quorum::{EndpointKey, Forced, NodeId};
-use serde::Deserialize;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::Reply;
+use crate::clock;
 use crate::cluster::Seat;
 use crate::config::parse_duration;
+use crate::fleet::Endpoint;
 
 /// The longest an order may hold: a week.
 const FOR_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Longest reason, in bytes; the fleet carries as much.
 const REASON_BYTES_MAX: usize = 256;
+/// Most endpoints that a refusal names.
+const NAMED_MAX: usize = 5;
 
-#[derive(Deserialize)]
+/// An order about an endpoint.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Order {
+pub(super) struct Order {
+    /// What is wanted.
     state: State,
+    /// How long it holds, such as 10m, up to 168h; must be given to force, and says nothing with `auto`.
     #[serde(rename = "for")]
+    #[schemars(regex(pattern = "^[0-9]+(ms|s|m|h)$"))]
     period: Option<String>,
+    /// Why, in one line of at most 256 bytes.
     #[serde(default)]
+    #[schemars(length(max = 256))]
     reason: String,
+    /// Whether the last endpoint of a pool in rotation may be forced open.
+    #[serde(default)]
+    confirm: bool,
 }
 
-#[derive(Deserialize)]
+/// What is wanted of an endpoint.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum State {
+    /// Out, whatever the votes say.
     ForceOpen,
+    /// In, whatever the votes say.
     ForceClosed,
+    /// Back to the automatic rule.
     Auto,
 }
 
+/// An order that was taken.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Ordered {
+    /// `pool/name`.
+    endpoint: String,
+    /// `force_open`, `force_closed` or `auto`.
+    state: &'static str,
+    /// How long it holds; null with `auto`.
+    for_ms: Option<u64>,
+}
+
+/// A member that was muted or unmuted.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Muted {
+    /// Which.
+    member: String,
+    /// Whether its votes and windows count no more on this node.
+    muted: bool,
+}
+
 /// Forces an endpoint, cluster-wide.
-pub(super) fn force(seat: &Seat, name: &str, body: &[u8]) -> Reply {
+pub(super) fn force(seat: &Seat, key: &EndpointKey, body: &[u8]) -> Reply {
     let refuse = |message: String| Reply::error(StatusCode::BAD_REQUEST, "invalid_order", message);
     let order: Order = match serde_json::from_slice(body) {
         Ok(order) => order,
@@ -60,27 +97,52 @@ pub(super) fn force(seat: &Seat, name: &str, body: &[u8]) -> Reply {
     if order.reason.len() > REASON_BYTES_MAX || order.reason.chars().any(char::is_control) {
         return refuse(format!("reason must be one line of at most {REASON_BYTES_MAX} bytes."));
     }
-    let Some(key) = endpoint_key(name) else { return unknown_endpoint() };
     let period = if forced == Forced::Auto { None } else { period };
-    if !seat.order(&key, (forced, period), &order.reason) {
+    if let (Forced::Open, false, Some(left)) = (forced, order.confirm, last_of_pool(seat, key)) {
+        return Reply::error(StatusCode::CONFLICT, "needs_confirmation", left);
+    }
+    if !seat.order(key, (forced, period), &order.reason) {
         return unknown_endpoint();
     }
-    tracing::warn!(target: "audit", endpoint = %key, order = forced.as_str(),
-        reason = order.reason, "an operator's order");
-    Reply::Json(
-        StatusCode::OK,
-        json!({
-            "endpoint": key.as_str(),
-            "state": forced.as_str(),
-            "for_ms": period.map(|period| period.as_millis() as u64),
-        }),
-    )
+    Reply::ok(&Ordered {
+        endpoint: key.to_string(),
+        state: forced.as_str(),
+        for_ms: period.map(|period| u64::try_from(period.as_millis()).unwrap_or(u64::MAX)),
+    })
 }
 
-/// The member of `{id}/mute` or `{id}/unmute`, and whether it is to be muted.
-pub(super) fn muting(path: &str) -> Option<(&str, bool)> {
-    let mute = path.strip_suffix("/mute").map(|id| (id, true));
-    mute.or_else(|| path.strip_suffix("/unmute").map(|id| (id, false)))
+/// What would be left if this endpoint is the last of its pool that gets requests; `None`: it is not.
+fn last_of_pool(seat: &Seat, key: &EndpointKey) -> Option<String> {
+    let now = clock::now();
+    let is_in = |endpoint: &Endpoint| {
+        // The council knows of an order as soon as it was given, the endpoint a moment later.
+        match seat.council().endpoint(now, &endpoint.key).map(|view| view.forced) {
+            Some(Forced::Open) => false,
+            Some(Forced::Closed) => true,
+            Some(Forced::Auto) | None => {
+                endpoint.weight() > 0 && endpoint.cooling_for(now).is_zero()
+            }
+        }
+    };
+    let fleet = seat.fleet();
+    let (pool, endpoint) = fleet.endpoint(key)?;
+    let others = || pool.endpoints.iter().filter(|one| one.key != *key);
+    if !is_in(endpoint) || others().any(|one| is_in(one)) {
+        return None;
+    }
+    let names: Vec<&str> = others().map(|one| one.config.name.as_str()).take(NAMED_MAX).collect();
+    let left = match (names.as_slice(), others().count()) {
+        ([], _) => "it has no other endpoint".to_owned(),
+        (names, count) if count > names.len() => {
+            format!("its other {count} endpoints are out: {}, …", names.join(", "))
+        }
+        (names, _) => format!("its others are out: {}", names.join(", ")),
+    };
+    Some(format!(
+        "{key} is the last endpoint of {} in rotation, {left}; send confirm: true to force it open all \
+         the same.",
+        pool.name
+    ))
 }
 
 /// Lets the votes and windows of a member count on this node no more, or again.
@@ -90,46 +152,10 @@ pub(super) fn mute(seat: &Seat, id: &str, is_muted: bool) -> Reply {
         let message = "No such member; GET /admin/v1/members lists them.";
         return Reply::error(StatusCode::NOT_FOUND, "member_not_found", message);
     }
-    tracing::warn!(target: "audit", member = %id, is_muted, "an operator mutes or unmutes a member");
-    Reply::Json(StatusCode::OK, json!({ "member": id.as_str(), "muted": is_muted }))
+    Reply::ok(&Muted { member: id.to_string(), muted: is_muted })
 }
 
 pub(super) fn unknown_endpoint() -> Reply {
     let message = "No such endpoint; GET /admin/v1/endpoints lists them as pool/name.";
     Reply::error(StatusCode::NOT_FOUND, "endpoint_not_found", message)
-}
-
-/// The endpoint that a path names as `pool/name`, percent-decoded. `None`: not a name.
-pub(super) fn endpoint_key(path: &str) -> Option<EndpointKey> {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok().map(|name| EndpointKey::new(&name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pool_with_a_slash_is_found_plain_and_encoded() {
-        let key = Some(EndpointKey::new("meta/llama/gpu-a"));
-        assert_eq!(endpoint_key("meta/llama/gpu-a"), key);
-        assert_eq!(endpoint_key("meta%2Fllama/gpu-a"), key);
-    }
-
-    #[test]
-    fn a_broken_encoding_is_no_name() {
-        for path in ["%", "%2", "%zz", "%ff"] {
-            assert_eq!(endpoint_key(path), None, "{path}");
-        }
-    }
 }

@@ -1,107 +1,212 @@
-//! Why an endpoint is in or out, and what happens next: one sentence each, for whoever is woken up.
+//! Why an endpoint is in or out, for whoever is woken up: the verdict in one sentence.
+//!
+//! The words are those of the README: an endpoint is in or out, the fleet takes it out, a member votes. A
+//! verdict carries no time that runs, so that it stays the same for as long as what it says; times are in
+//! `next`.
+//!
+//! Invariants: every state has a sentence; an operator's order is said before anything else, since it
+//! outranks everything else.
 
-use std::time::Duration;
+mod next;
+mod notes;
+mod people;
 
 use breaker::{Mode, Rung, State};
 use quorum::Forced;
-use quorum::view::EndpointView;
+use quorum::view::{VoteView, Weight};
 
-use super::render::millis;
-use crate::fleet::Endpoint;
+use super::case::Case;
+use crate::limits::{Full, What};
+
+pub(super) use self::next::next;
+pub(super) use self::notes::notes;
+pub(super) use self::people::{for_people, listed};
 
 /// One sentence: what is so, and why.
-pub(super) fn verdict(
-    now: Duration,
-    endpoint: &Endpoint,
-    cluster: &EndpointView,
-    is_suspect: bool,
-) -> String {
-    let pause = pause(now, endpoint);
-    match (cluster.forced, endpoint.config.rule.mode, pause) {
-        (Forced::Open, ..) => "out: an operator forced it open".to_owned(),
-        (Forced::Closed, ..) => "in: an operator forced it closed".to_owned(),
-        (Forced::Auto, Mode::Enforce, pause) => {
-            let pause = pause.unwrap_or_else(|| unopposed(endpoint));
-            enforced(now, endpoint, cluster, is_suspect, pause)
+pub(super) fn verdict(case: &Case<'_>) -> String {
+    match case.cluster.forced {
+        Forced::Open => format!("out: an operator forced it open{}", order(case)),
+        Forced::Closed => format!("in: an operator forced it closed{}", order(case)),
+        Forced::Auto => automatic(case),
+    }
+}
+
+/// Which node took the order, and the reason that was given.
+fn order(case: &Case<'_>) -> String {
+    match &case.cluster.order {
+        Some((node, reason)) if reason.is_empty() => format!(" (on {node}, no reason given)"),
+        Some((node, reason)) => format!(" (on {node}: {reason})"),
+        None => String::new(),
+    }
+}
+
+/// The verdict as it would be without an order.
+fn automatic(case: &Case<'_>) -> String {
+    match (case.endpoint.config.rule.mode, pause(case)) {
+        (Mode::Enforce, pause) => enforced(case, pause),
+        (Mode::Shadow | Mode::Off, Some(pause)) => pause.to_owned(),
+        (Mode::Shadow, None) => shadowed(case),
+        (Mode::Off, None) if case.cluster.is_open => {
+            format!("in: its breaker is off, though the whole fleet has it out: {}", stand(case))
         }
-        (Forced::Auto, Mode::Shadow | Mode::Off, Some(pause)) => pause.to_owned(),
-        (Forced::Auto, Mode::Shadow, None) => shadowed(now, endpoint, cluster),
-        (Forced::Auto, Mode::Off, None) if cluster.is_open => {
-            format!("in: its breaker is off, though {}", conviction(cluster))
-        }
-        (Forced::Auto, Mode::Off, None) => "in: its breaker is off".to_owned(),
+        (Mode::Off, None) => format!("in: its breaker is off{}", but(case)),
     }
 }
 
 /// Why it is left alone for a while, if it is: whatever its breaker thinks and whether it is obeyed.
-fn pause(now: Duration, endpoint: &Endpoint) -> Option<&'static str> {
-    match (endpoint.cooling_for(now).is_zero(), endpoint.is_misconfigured()) {
-        (true, true | false) => None,
-        (false, true) => Some("left alone for a while: it refused our credential, see its api_key"),
-        (false, false) => Some("left alone for a while: it asked for a pause"),
-    }
-}
-
-fn unopposed(endpoint: &Endpoint) -> &'static str {
-    if endpoint.is_misconfigured() {
-        "in, but it refused our credential when it was last asked: see its api_key"
+fn pause(case: &Case<'_>) -> Option<&'static str> {
+    let (endpoint, now) = (case.endpoint, case.now);
+    let cooling = endpoint.cooling_for(now);
+    if cooling.is_zero() {
+        None
+    } else if endpoint.shunned_for(now) == cooling {
+        Some("out for a while on this node: it refused our credential, see its api_key")
+    } else if endpoint.limited_for(now) == cooling {
+        Some("out for a while on this node: it says that a limit of its own is reached")
     } else {
-        "in: nothing is held against it"
+        Some("out for a while on this node: it asked for a pause")
     }
 }
 
-fn conviction(cluster: &EndpointView) -> String {
-    let tally = &cluster.tally;
+/// What is to be known of an endpoint that is in.
+fn but(case: &Case<'_>) -> String {
+    if let Some(full) = full(case) {
+        return format!(", but full: {}", reached(full.what));
+    }
+    if case.endpoint.is_misconfigured() {
+        return ", but it refused our credential when it was last asked: see its api_key"
+            .to_owned();
+    }
+    String::new()
+}
+
+/// The limit of its own that has no room for even the smallest request.
+pub(super) fn full(case: &Case<'_>) -> Option<Full> {
+    case.endpoint.allowance.as_ref()?.look(case.now, 1).err()
+}
+
+/// The sentence for a limit that is reached.
+pub(super) fn reached(what: What) -> &'static str {
+    match what {
+        What::Requests => "this node's part of its requests per minute is used up",
+        What::Tokens => "this node's part of its tokens per minute is used up",
+        What::Concurrency => "as many requests are in flight as it may have",
+    }
+}
+
+/// The fleet's incident with the votes it rests on.
+fn stand(case: &Case<'_>) -> String {
+    let (cluster, tally) = (&case.cluster, &case.cluster.tally);
+    let accusers = accusers(case);
+    let said = if accusers.is_empty() { String::new() } else { format!(": {accusers}") };
     format!(
-        "the whole fleet has it out: incident {}, {} of {} votes stand ({} needed)",
+        "incident {}, {} of {} votes stand ({} needed){said}",
         cluster.incident, tally.counted, cluster.electorate, tally.quorum
     )
 }
 
-/// What holds for a breaker that is obeyed; `closed` is said of one that is closed.
-fn enforced(
-    now: Duration,
-    endpoint: &Endpoint,
-    cluster: &EndpointView,
-    is_suspect: bool,
-    closed: &str,
-) -> String {
-    let view = endpoint.view(now);
-    let reason = view.opened_for.map(|reason| reason.to_string()).unwrap_or_default();
-    let tally = &cluster.tally;
-    match (cluster.is_open, view.state) {
-        (true, _) => format!(
-            "out for the whole fleet: incident {}, {} of {} votes stand ({} needed)",
-            cluster.incident, tally.counted, cluster.electorate, tally.quorum
-        ),
-        (false, State::Open) if is_suspect => format!(
-            "out on this node only: its breaker opened ({reason}), and so did most others while \
-             other members see no fault; this node suspects itself and abstains"
-        ),
-        (false, State::Open) => format!(
-            "out on this node only: its breaker opened ({reason}); {} of {} needed votes",
-            tally.counted, tally.quorum
-        ),
+/// Who says so and why: the votes that count, those of one reason together.
+fn accusers(case: &Case<'_>) -> String {
+    let counted = |vote: &&VoteView| vote.weight == Weight::Counts;
+    let votes: Vec<&VoteView> = case.cluster.votes.iter().filter(counted).collect();
+    let mut reasons: Vec<&str> = votes.iter().map(|view| view.vote.reason.as_str()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    let group = |reason: &&str| {
+        let of = votes.iter().filter(|view| view.vote.reason == **reason);
+        let names: Vec<&str> = of.map(|view| view.voter.as_str()).collect();
+        format!("{} by {}", reason, listed(&names))
+    };
+    let groups: Vec<String> = reasons.iter().map(group).collect();
+    groups.join("; ")
+}
+
+/// What holds for a breaker that is obeyed.
+fn enforced(case: &Case<'_>, pause: Option<&str>) -> String {
+    let view = &case.local;
+    match (case.cluster.is_open, view.state) {
+        (true, _) => format!("out for the whole fleet: {}", stand(case)),
+        (false, _) if view.held => {
+            "out on this node: the fleet had it out before this node started, and has not said since \
+             whether it still has"
+                .to_owned()
+        }
+        (false, State::Open) => opened(case),
         (false, State::HalfOpen) => match view.rung {
             Some(Rung::Probe) => "out on this node: a probe decides".to_owned(),
-            Some(Rung::Ramp) => {
-                format!("in, with {} % of its weight: it has just recovered", endpoint.weight())
-            }
+            Some(Rung::Ramp) => pause.map_or_else(|| ramping(case), ToOwned::to_owned),
             Some(Rung::Canary) | None => {
                 "half-open on this node: a few small requests are let through".to_owned()
             }
         },
-        (false, State::Closed) => closed.to_owned(),
+        (false, State::Closed) => pause.map_or_else(|| closed(case), ToOwned::to_owned),
     }
 }
 
+fn ramping(case: &Case<'_>) -> String {
+    let weight = case.endpoint.weight();
+    format!("in, with {weight} % of its weight: it has just recovered{}", but(case))
+}
+
+fn closed(case: &Case<'_>) -> String {
+    match but(case) {
+        but if !but.is_empty() => format!("in{but}"),
+        _ if case.cluster.tally.counted > 0 => {
+            let (tally, electorate) = (&case.cluster.tally, case.cluster.electorate);
+            format!(
+                "in: {} of {electorate} votes stand against it ({} needed): {}",
+                tally.counted,
+                tally.quorum,
+                accusers(case)
+            )
+        }
+        _ => "in: nothing is held against it".to_owned(),
+    }
+}
+
+/// Its own breaker has it out and the fleet has not: why not?
+fn opened(case: &Case<'_>) -> String {
+    let (seat, tally) = (case.seat, &case.cluster.tally);
+    let reason = reason(case);
+    if seat.is_alone() {
+        return format!("out: its breaker opened ({reason})");
+    }
+    let out = format!("out on this node only: its breaker opened ({reason})");
+    if seat.is_suspect {
+        return format!(
+            "{out}, and so did most others while other members see no fault; this node suspects itself \
+             and abstains"
+        );
+    }
+    if let Some(cap) = &case.cluster.cap {
+        let (most, of) = (cap.most, cap.of);
+        return format!(
+            "{out}; {} of {} needed votes, but max_open_share lets the fleet have {most} of the {of} \
+             endpoints of its pool out at most",
+            tally.counted, tally.quorum
+        );
+    }
+    if seat.is_frozen() {
+        let (live, electorate, quorum) = (seat.live, seat.electorate, seat.quorum);
+        return format!(
+            "{out}; only {live} of {electorate} members are live ({quorum} needed), so that the fleet \
+             decides nothing"
+        );
+    }
+    format!("{out}; {} of {} needed votes", tally.counted, tally.quorum)
+}
+
+fn reason(case: &Case<'_>) -> String {
+    case.local.opened_for.map(|reason| reason.to_string()).unwrap_or_default()
+}
+
 /// What holds for a breaker that is only watched: it is in, and what would be so if it were obeyed.
-fn shadowed(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
-    let view = endpoint.view(now);
-    let reason = view.opened_for.map(|reason| reason.to_string()).unwrap_or_default();
-    match (cluster.is_open, view.state) {
+fn shadowed(case: &Case<'_>) -> String {
+    let reason = reason(case);
+    match (case.cluster.is_open, case.local.state) {
         (true, _) => {
-            format!("in: as a shadow it would be out because {}", conviction(cluster))
+            let stand = stand(case);
+            format!("in: as a shadow it would be out because the whole fleet has it out: {stand}")
         }
         (false, State::Open) => {
             format!("in: as a shadow it would be out because its breaker opened ({reason})")
@@ -109,47 +214,6 @@ fn shadowed(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> Strin
         (false, State::HalfOpen) => {
             format!("in: as a shadow it would be half-open after its breaker opened ({reason})")
         }
-        (false, State::Closed) => unopposed(endpoint).to_owned(),
-    }
-}
-
-/// One sentence: what happens next, and when.
-pub(super) fn next(now: Duration, endpoint: &Endpoint, cluster: &EndpointView) -> String {
-    let view = endpoint.view(now);
-    let steward = cluster.steward.as_ref().map_or("nobody", |node| node.as_str());
-    let wanted = endpoint.config.rule.half_open.successes;
-    let probing = cluster.step.as_ref().is_some_and(|step| step.stage.as_str() == "probing");
-    match (cluster.forced, cluster.is_open, view.state) {
-        (Forced::Open | Forced::Closed, ..) => match cluster.forced_for {
-            Some(period) => format!("back to the automatic rule in {} ms", millis(period)),
-            None => "until an operator changes it".to_owned(),
-        },
-        (Forced::Auto, true, _) if cluster.canary.is_some() => canary(cluster, wanted),
-        (Forced::Auto, true, _) if probing => format!("{steward} has a probe in flight"),
-        (Forced::Auto, true, _) => format!(
-            "{steward} sends one probe in {} ms",
-            millis(cluster.due_in.unwrap_or_default())
-        ),
-        (Forced::Auto, false, State::Open) => {
-            format!("half-open in {} ms", millis(view.remaining.unwrap_or_default()))
-        }
-        (Forced::Auto, false, State::HalfOpen) => match view.rung {
-            Some(Rung::Probe) => "this node sends a probe".to_owned(),
-            Some(Rung::Ramp) => "its full weight, step by step".to_owned(),
-            Some(Rung::Canary) | None => {
-                let missing = wanted.saturating_sub(view.half_open_successes);
-                format!("the ramp, after {missing} more successes")
-            }
-        },
-        (Forced::Auto, false, State::Closed) => "nothing".to_owned(),
-    }
-}
-
-fn canary(cluster: &EndpointView, wanted: u32) -> String {
-    match &cluster.canary {
-        Some((holder, _, successes)) => format!(
-            "{holder} holds the canary slot: {successes} of {wanted} small requests have succeeded"
-        ),
-        None => String::new(),
+        (false, State::Closed) => closed(case),
     }
 }

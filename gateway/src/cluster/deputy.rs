@@ -8,13 +8,16 @@
 //! - What was heard is applied before anything is stated: a breaker whose incident was closed does
 //!   not vote anew by what it held before.
 //! - A breaker's lock may be taken under the council's, never the other way round.
+//! - A round and a change of the endpoints take turns.
 
+mod adopt;
 mod tries;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use breaker::{Rung, State};
 use quorum::circuit::{Recovery, Way};
 use quorum::{
@@ -37,7 +40,10 @@ const TURN_MAX: Duration = Duration::from_secs(10);
 
 /// One node's voice in the council.
 pub struct Deputy {
-    fleet: Arc<Fleet>,
+    /// The endpoints of the moment.
+    fleet: ArcSwap<Fleet>,
+    /// Held for a whole round and for a change of the endpoints, so that neither meets half of the other.
+    turn: Mutex<()>,
     council: Mutex<Council>,
     /// The endpoints whose canary slot this node holds. Bounded by the endpoints.
     lent: Mutex<BTreeMap<EndpointKey, Lent>>,
@@ -69,7 +75,13 @@ impl Deputy {
         for (pool, endpoint) in fleet.endpoints() {
             council.enrol(endpoint.key.clone(), enrolment(pool, endpoint));
         }
-        Self { fleet, council: Mutex::new(council), lent: Mutex::default() }
+        let fleet = ArcSwap::new(fleet);
+        Self { fleet, turn: Mutex::default(), council: Mutex::new(council), lent: Mutex::default() }
+    }
+
+    /// The endpoints of the moment.
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.fleet.load_full()
     }
 
     /// The council, for views and orders.
@@ -79,7 +91,9 @@ impl Deputy {
 
     /// One round at `now`: hears `members`, states the breakers, decides, applies.
     pub fn round(&self, now: Duration, members: &[Member]) -> Round {
-        self.fleet.tick(now);
+        let _turn = lock(&self.turn);
+        let fleet = self.fleet();
+        fleet.tick(now);
         let mut decisions = {
             let mut council = self.council();
             council.hear(now, members);
@@ -89,7 +103,7 @@ impl Deputy {
         self.report_canaries(now);
         let more = {
             let mut council = self.council();
-            for (pool, endpoint) in self.fleet.endpoints() {
+            for (pool, endpoint) in fleet.endpoints() {
                 let local = endpoint.local(now, pool.has_small(now));
                 council.state(now, &endpoint.key, local);
             }
@@ -141,8 +155,9 @@ impl Deputy {
     fn report_canaries(&self, now: Duration) {
         let lent: Vec<(EndpointKey, Lent)> =
             lock(&self.lent).iter().map(|(key, lent)| (key.clone(), *lent)).collect();
+        let fleet = self.fleet();
         for (key, slot) in lent {
-            let Some((_, endpoint)) = self.fleet.endpoint(&key) else { continue };
+            let Some((_, endpoint)) = fleet.endpoint(&key) else { continue };
             let Some(word) = word_of(now, endpoint, slot) else { continue };
             match word {
                 CanaryWord::Counted(counted) => {
@@ -166,7 +181,8 @@ impl Deputy {
             if now < council.observing_until() + RELEARN {
                 return Vec::new();
             }
-            let endpoints = self.fleet.endpoints().map(|(_, endpoint)| endpoint);
+            let fleet = self.fleet();
+            let endpoints = fleet.endpoints().map(|(_, endpoint)| endpoint);
             let orphans = endpoints.filter(|one| one.is_held() && !council.is_open(&one.key));
             orphans.map(|endpoint| endpoint.key.clone()).collect()
         };
@@ -177,7 +193,7 @@ impl Deputy {
     }
 
     fn with(&self, key: &EndpointKey, deed: impl FnOnce(&Endpoint)) {
-        if let Some((_, endpoint)) = self.fleet.endpoint(key) {
+        if let Some((_, endpoint)) = self.fleet().endpoint(key) {
             deed(endpoint);
         }
     }

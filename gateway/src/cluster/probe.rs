@@ -14,7 +14,7 @@ use quorum::{EndpointKey, ProbeResult};
 
 use self::ask::{Verdict, ask};
 use self::cache::Reading;
-use super::{Mark, Seat, Try};
+use super::{Mark, Seat, Try, herald};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
 
@@ -24,11 +24,12 @@ const INCONCLUSIVE_MAX: u32 = 3;
 
 /// Sends the fleet's one probe and reports to the council.
 pub(super) fn lead(seat: &Arc<Seat>, key: EndpointKey, fence: (u64, u32)) {
-    let Some((pool, endpoint)) = seat.parts.fleet.endpoint(&key) else { return };
+    let fleet = seat.fleet();
+    let Some((pool, endpoint)) = fleet.endpoint(&key) else { return };
     let (seat, pool, endpoint) = (Arc::clone(seat), Arc::clone(pool), Arc::clone(endpoint));
     // The task ends by the probe's own deadline; the council does not wait for it.
     tokio::spawn(async move {
-        let verdict = ask(&seat.parts.probes, &pool, &endpoint, Mark::Probe).await;
+        let verdict = ask(&seat.probes(), &pool, &endpoint, Mark::Probe).await;
         seat.count_probe(&key, &verdict);
         seat.probed(&key, fence, verdict.result);
     });
@@ -50,7 +51,7 @@ impl Seat {
     /// leads on: the endpoint answers, and the next rung tries it with real requests. Each has a permit
     /// of its own, so that however long a probe may take none is lost under way.
     async fn try_out(&self, pool: &Pool, endpoint: &Endpoint, mark: Mark) -> Outcome {
-        let verdict = ask(&self.parts.probes, pool, endpoint, mark).await;
+        let verdict = ask(&self.probes(), pool, endpoint, mark).await;
         self.count_probe(&endpoint.key, &verdict);
         match verdict.result {
             ProbeResult::Passed => Outcome::Success,
@@ -69,6 +70,7 @@ impl Seat {
         let meters = &self.parts.meters;
         let labels = [("endpoint", key.as_str()), ("result", word(verdict.result))];
         meters.counter("probes_total", &labels).increment(1);
+        self.parts.events.tell(herald::probed(key, word(verdict.result)));
         let Some(reading) = verdict.reading else { return };
         let labels = [("endpoint", key.as_str()), ("result", reading.as_str())];
         meters.counter("probe_cache_readings_total", &labels).increment(1);

@@ -145,7 +145,7 @@ pub struct ServerTls {
 }
 
 /// How an `https` endpoint is known, and how the gateway makes itself known to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UpstreamTls {
     /// Certificates of the authority that signs it (PEM); `None`: the system's.
     pub ca: Option<std::path::PathBuf>,
@@ -158,7 +158,7 @@ pub struct UpstreamTls {
 }
 
 /// Which version of HTTP is spoken to an endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/1.1.
     #[default]

@@ -190,7 +190,8 @@ impl Node {
 
     /// What the node says of an endpoint.
     pub(super) fn sight(&self, now: Duration, key: &EndpointKey) -> Option<Sight> {
-        let (_, endpoint) = self.app.fleet.endpoint(key)?;
+        let fleet = self.app.fleet();
+        let (_, endpoint) = fleet.endpoint(key)?;
         let view = endpoint.view(now);
         let cluster = self.app.seat.council().endpoint(now, key)?;
         Some(Sight {

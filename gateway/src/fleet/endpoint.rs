@@ -4,25 +4,30 @@
 //! that choosing needs is mirrored in atomics after each change; a stale mirror costs a refused
 //! admission, never a wrong one, since the breaker is asked again.
 
+mod absence;
 mod admission;
+mod core;
+mod heir;
 mod obstacle;
 mod pause;
 mod score;
 mod tenants;
+mod times;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use breaker::{Breaker, Errand, Mode, Refusal, Rung, Sample, Snapshot, State, Transition, View};
 use quorum::{EndpointKey, Evidence, Forced, Local, LocalOpening, Window};
 
 pub use self::admission::Admission;
+use self::core::{Core, FORCED_CLOSED, FORCED_OPEN, Guarded, STANCE_HELD, WEIGHT_FULL, code_of};
 pub use self::obstacle::Obstacle;
 pub(in crate::fleet) use self::pause::Pause;
-use self::score::Score;
 pub(in crate::fleet) use self::tenants::Judge;
 pub use self::tenants::{Tenant, Tenants};
+pub use self::times::{Percentiles, TimesView};
 use crate::config;
 use crate::fnv;
 use crate::limits::Allowance;
@@ -59,37 +64,13 @@ pub struct Endpoint {
     pub meters: EndpointMeters,
     /// The breakers of its tenants, where each has its own.
     pub tenants: Option<Tenants>,
-    guarded: Mutex<Guarded>,
-    /// The breaker's share in hundredths.
-    weight: AtomicU8,
-    /// What its breaker is to requests that another breaker judges.
-    stance: AtomicU8,
-    forced: AtomicU8,
-    in_flight: AtomicU32,
+    /// What outlives a change of its settings.
+    core: Arc<Core>,
     /// What it, or another endpoint of its quota group, has asked for.
     pause: Arc<Pause>,
-    /// The pause after it refused our credential, which is its own.
-    shunned: Pause,
     /// How much may be asked of it; `None`: anything.
     pub allowance: Option<Arc<Allowance>>,
-    /// What its latest answers were like.
-    score: Score,
-    /// Whether it refused our credential, and has served nothing since.
-    is_misconfigured: AtomicBool,
-    /// How many requests it has denied since it served the last one.
-    denied: AtomicU32,
-    latency_us: AtomicU64,
     sink: Sink,
-}
-
-struct Guarded {
-    breaker: Breaker,
-    /// What this node saw when its breaker last opened on its own traffic; `None` while closed.
-    opened: Option<LocalOpening>,
-    /// Whether this node holds the fleet's canary slot.
-    is_lent: bool,
-    /// Probes that said nothing since the breaker last moved.
-    inconclusive: u32,
 }
 
 impl Endpoint {
@@ -102,7 +83,6 @@ impl Endpoint {
         meters: &Meters,
         sink: &Sink,
     ) -> Self {
-        let breaker = Breaker::new(config.rule.clone(), fastrand::u64(..));
         Self {
             meters: meters.endpoint(&key),
             hash: fnv::digest(key.as_str().bytes()),
@@ -110,18 +90,9 @@ impl Endpoint {
             index,
             config: config.clone(),
             tenants: config.tenants.as_ref().map(|scope| Tenants::new(scope, &config.rule)),
-            guarded: Mutex::new(Guarded { breaker, opened: None, is_lent: false, inconclusive: 0 }),
-            weight: AtomicU8::new(WEIGHT_FULL),
-            stance: AtomicU8::new(STANCE_FREE),
-            forced: AtomicU8::new(code_of(Forced::Auto)),
-            in_flight: AtomicU32::new(0),
+            core: Arc::new(Core::new(&config.rule)),
             pause,
-            shunned: Pause::default(),
             allowance,
-            score: Score::default(),
-            is_misconfigured: AtomicBool::new(false),
-            denied: AtomicU32::new(0),
-            latency_us: AtomicU64::new(0),
             sink: Arc::clone(sink),
         }
     }
@@ -133,7 +104,7 @@ impl Endpoint {
     pub fn admit(self: &Arc<Self>, now: Duration, errand: Errand) -> Result<Admission, Refusal> {
         let errand = self.ordered(errand)?;
         let permit = self.change(now, |breaker| breaker.admit(now, errand))?;
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.core.in_flight.fetch_add(1, Ordering::Relaxed);
         let endpoint = Arc::clone(self);
         let tenant = None;
         Ok(Admission::new(endpoint, tenant, permit, now))
@@ -156,6 +127,7 @@ impl Endpoint {
     /// Lets time pass: an opening whose cool-down is over becomes half-open, a lost permit is freed.
     pub fn tick(&self, now: Duration) {
         self.change(now, |breaker| ((), breaker.tick(now)));
+        self.core.absence.note(now, !self.is_promising(now));
     }
 
     /// Follows the cluster's verdict: takes the endpoint out.
@@ -182,12 +154,12 @@ impl Endpoint {
 
     /// Follows the operator's order.
     pub fn force(&self, forced: Forced) {
-        self.forced.store(code_of(forced), Ordering::Relaxed);
+        self.core.forced.store(code_of(forced), Ordering::Relaxed);
     }
 
     /// The operator's order.
     pub fn forced(&self) -> Forced {
-        match self.forced.load(Ordering::Relaxed) {
+        match self.core.forced.load(Ordering::Relaxed) {
             FORCED_OPEN => Forced::Open,
             FORCED_CLOSED => Forced::Closed,
             _ => Forced::Auto,
@@ -196,12 +168,12 @@ impl Endpoint {
 
     /// Requests in flight from this node.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
+        self.core.in_flight.load(Ordering::Relaxed)
     }
 
     /// The running mean of the time that successful requests took.
     pub fn latency(&self) -> Duration {
-        Duration::from_micros(self.latency_us.load(Ordering::Relaxed))
+        Duration::from_micros(self.core.latency_us.load(Ordering::Relaxed))
     }
 
     /// The breaker as it stands.
@@ -266,7 +238,7 @@ impl Endpoint {
     }
 
     fn stance(&self) -> u8 {
-        self.stance.load(Ordering::Relaxed)
+        self.core.stance.load(Ordering::Relaxed)
     }
 
     /// Counts a probe that said nothing, and says how many did so since the breaker last moved.
@@ -315,7 +287,7 @@ impl Endpoint {
     }
 
     /// Whether choosing should consider it at all.
-    pub(super) fn is_promising(&self, now: Duration) -> bool {
+    pub fn is_promising(&self, now: Duration) -> bool {
         self.is_in() && !self.is_paused(now)
     }
 
@@ -326,7 +298,7 @@ impl Endpoint {
 
     /// The weight that the breaker gives it, in hundredths; 0: it is out on this node.
     pub fn weight(&self) -> u8 {
-        self.weight.load(Ordering::Relaxed)
+        self.core.weight.load(Ordering::Relaxed)
     }
 
     /// The part of its usual weight that the breaker gives it, 0 to 1.
@@ -336,12 +308,12 @@ impl Endpoint {
 
     /// The peak EWMA of its time to the first content, in seconds; 0: it has answered nothing yet.
     pub(super) fn cost(&self, now: Duration) -> f64 {
-        self.score.cost(now)
+        self.core.score.cost(now)
     }
 
     /// How many of its failed requests count as still in flight.
     pub(super) fn failures(&self, now: Duration) -> u64 {
-        self.score.failures(now)
+        self.core.score.failures(now)
     }
 
     /// Whether every judge but the breaker's statistics lets a request pass: what passing through
@@ -357,8 +329,7 @@ impl Endpoint {
     }
 
     fn lock(&self) -> MutexGuard<'_, Guarded> {
-        // A panic elsewhere must not take the endpoint along: the breaker is whole between calls.
-        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     /// Runs `deed` on the breaker, as `change_with` does.
@@ -389,8 +360,8 @@ impl Endpoint {
             };
         }
         let weight = (guarded.breaker.share(now) * f64::from(WEIGHT_FULL)) as u8;
-        self.weight.store(weight, Ordering::Relaxed);
-        self.stance.store(guarded.stance(), Ordering::Relaxed);
+        self.core.weight.store(weight, Ordering::Relaxed);
+        self.core.stance.store(guarded.stance(), Ordering::Relaxed);
         drop(guarded);
         // A release of a closed breaker only voids the permits that are out: no news to anybody.
         if let Some(transition) = transition.filter(|one| one.from != one.to || one.rung.is_some())
@@ -403,32 +374,18 @@ impl Endpoint {
     fn note_success(&self, took: Duration) {
         // Read first, so that the cores do not take the line from each other.
         if self.is_misconfigured() {
-            self.is_misconfigured.store(false, Ordering::Relaxed);
+            self.core.is_misconfigured.store(false, Ordering::Relaxed);
         }
-        if self.denied.load(Ordering::Relaxed) > 0 {
-            self.denied.store(0, Ordering::Relaxed);
+        if self.core.denied.load(Ordering::Relaxed) > 0 {
+            self.core.denied.store(0, Ordering::Relaxed);
         }
         let newest = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let _ = self.latency_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |mean| {
+        let _ = self.core.latency_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |mean| {
             Some(match mean {
                 0 => newest,
                 mean => mean - mean / LATENCY_WEIGHT + newest / LATENCY_WEIGHT,
             })
         });
-    }
-}
-
-impl Guarded {
-    fn stance(&self) -> u8 {
-        match (self.breaker.state(), self.breaker.rung()) {
-            (State::Closed | State::Open | State::HalfOpen, _) if self.breaker.is_held() => {
-                STANCE_HELD
-            }
-            (State::HalfOpen, Some(Rung::Ramp)) => STANCE_RAMP,
-            // A canary that failed has the circuit open until the fleet has heard of it.
-            (State::Open | State::HalfOpen, _) if self.is_lent => STANCE_TRIED,
-            (State::Closed | State::Open | State::HalfOpen, _) => STANCE_FREE,
-        }
     }
 }
 
@@ -443,29 +400,5 @@ fn opening(transition: &Transition) -> LocalOpening {
             successes: gathered.successes,
             slow_pieces: gathered.slow_pieces,
         },
-    }
-}
-
-/// The weight of an endpoint in full health; 0: it is out.
-const WEIGHT_FULL: u8 = 100;
-
-/// What it finds holds for the requests that it judges and for nobody else.
-const STANCE_FREE: u8 = 0;
-/// The fleet has the endpoint out.
-const STANCE_HELD: u8 = 1;
-/// This node tries the endpoint on behalf of the fleet.
-const STANCE_TRIED: u8 = 2;
-/// The endpoint has just returned and is given its weight step by step.
-const STANCE_RAMP: u8 = 3;
-
-const FORCED_AUTO: u8 = 0;
-const FORCED_OPEN: u8 = 1;
-const FORCED_CLOSED: u8 = 2;
-
-fn code_of(forced: Forced) -> u8 {
-    match forced {
-        Forced::Auto => FORCED_AUTO,
-        Forced::Open => FORCED_OPEN,
-        Forced::Closed => FORCED_CLOSED,
     }
 }

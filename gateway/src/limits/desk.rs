@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Allowance, Charge, Full, Left, Share};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 
 /// The allowances of all callers and models of this node.
 #[derive(Debug, Default)]
@@ -54,13 +54,21 @@ pub struct Place {
 impl Desk {
     /// This node's share of the limits of a checked configuration.
     pub fn new(config: &Config, share: &Arc<Share>) -> Self {
+        Self::default().heir(config, share)
+    }
+
+    /// The same for a configuration that takes the place of this one's: what a caller of the same name
+    /// or a model has used up stays used up.
+    pub fn heir(&self, config: &Config, share: &Arc<Share>) -> Self {
+        type Allowances = HashMap<String, Arc<Allowance>>;
+        let under = |old: &Allowances, (name, limits): (&String, &Limits)| {
+            Some((name.clone(), Allowance::under(limits, share, old.get(name))?))
+        };
         let callers = config.api_keys.iter().map(|key| (&key.name, &key.limits));
         let models = config.pools.iter().map(|pool| (&pool.name, &pool.limits));
-        let limited =
-            |(name, limits): (&String, _)| Some((name.clone(), Allowance::new(limits, share)?));
         Self {
-            callers: callers.filter_map(limited).collect(),
-            models: models.filter_map(limited).collect(),
+            callers: callers.filter_map(|one| under(&self.callers, one)).collect(),
+            models: models.filter_map(|one| under(&self.models, one)).collect(),
         }
     }
 
@@ -131,7 +139,6 @@ impl Place {
 mod tests {
     use super::super::{Figure, What};
     use super::*;
-    use crate::config::Limits;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -38,6 +38,7 @@ use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
 use super::tls::{HTTP2, Identity};
 use crate::clock;
+use crate::config;
 use crate::metrics::Meters;
 
 /// How HTTP/2 begins.
@@ -93,15 +94,27 @@ pub(super) struct Patiences {
     pub(super) write: Duration,
 }
 
+impl Patiences {
+    /// As configured.
+    pub(super) fn of(config: &config::Server) -> Self {
+        Self {
+            head: config.header_timeout,
+            keep_alive: config.keep_alive,
+            write: config.write_stall,
+        }
+    }
+}
+
 /// Where the connections of one worker come in.
 pub(super) struct Entry {
     patiences: Patiences,
     identity: Option<Arc<Identity>>,
-    handshakes: Semaphore,
+    handshakes: Arc<Semaphore>,
     cuts: Cuts,
 }
 
 /// Connections and streams that were cut, by what the client left undone.
+#[derive(Clone)]
 struct Cuts {
     first_byte: Counter,
     handshake: Counter,
@@ -130,7 +143,13 @@ impl Entry {
             write: cut("write_stall"),
             idle: cut("idle"),
         };
-        Self { patiences, identity, handshakes: Semaphore::new(HANDSHAKES_MAX), cuts }
+        Self { patiences, identity, handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)), cuts }
+    }
+
+    /// The same entry with other patiences; connections that have come keep the ones they met.
+    pub(super) fn heir(&self, patiences: Patiences) -> Self {
+        let (identity, handshakes) = (self.identity.clone(), Arc::clone(&self.handshakes));
+        Self { patiences, identity, handshakes, cuts: self.cuts.clone() }
     }
 
     /// Serves a connection by `answer` until it ends; told to stop, it finishes what it is doing.

@@ -100,6 +100,14 @@ impl Identity {
         Ok(Arc::new(Self { shown, acceptor }))
     }
 
+    /// Looks whether this certificate could be shown.
+    ///
+    /// # Errors
+    /// As [`Identity::load`].
+    pub fn check(files: &ServerTls) -> Result<(), TlsError> {
+        pair(files, &ring::default_provider()).map(drop)
+    }
+
     /// Shows this certificate from the next handshake on; connections that stand are not touched.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ pub(super) struct Lane {
     turnstile: Semaphore,
     /// Whether the other side was asked for HTTP/2 and chose HTTP/1.
     chose_http1: AtomicBool,
+    /// Whether no further request is for this place: nothing is kept.
+    is_closed: AtomicBool,
 }
 
 struct Resting {
@@ -74,6 +76,7 @@ impl Lane {
             channels: Mutex::default(),
             turnstile: Semaphore::new(1),
             chose_http1: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -128,7 +131,7 @@ impl Lane {
         let channel = Channel::open(socket).await.map_err(|_| ConnectError::Protocol)?;
         let place = channel.place().ok_or(ConnectError::Protocol)?;
         let mut channels = guard(&self.channels);
-        if channels.len() < CHANNELS_MAX {
+        if channels.len() < CHANNELS_MAX && !self.is_closed() {
             channels.push(channel.clone());
         }
         drop(turn);
@@ -156,9 +159,22 @@ impl Lane {
     pub(super) fn keep(&self, wire: Box<Wire>) {
         let now = clock::instant();
         let mut resting = guard(&self.resting);
-        if resting.len() < IDLE_MAX && now < wire.born + AGE_MAX {
+        if resting.len() < IDLE_MAX && now < wire.born + AGE_MAX && !self.is_closed() {
             resting.push(Resting { wire, since: now });
         }
+    }
+
+    /// Closes what rests, and keeps nothing from here on; what is under way goes on to its end.
+    pub(super) fn close(&self) {
+        // Set before the locks are taken, under which it is looked at.
+        self.is_closed.store(true, Ordering::Relaxed);
+        let resting = std::mem::take(&mut *guard(&self.resting));
+        let channels = std::mem::take(&mut *guard(&self.channels));
+        drop((resting, channels));
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Closes what has rested for too long.

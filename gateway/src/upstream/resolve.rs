@@ -8,7 +8,7 @@
 //! empty or failed answer never replaces a good one; names come from the configuration alone, which
 //! bounds the table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
@@ -109,6 +109,11 @@ impl Resolver {
                 guard(&entry.state).addresses.clone()
             }
         }
+    }
+
+    /// Forgets all names but `wanted`.
+    pub(super) fn retain(&self, wanted: &HashSet<&str>) {
+        guard(&self.names).retain(|name, _| wanted.contains(name.as_str()));
     }
 
     /// Nobody could be reached at what `name` stands for: the next who asks has it asked anew.

@@ -1,7 +1,7 @@
 //! What all workers know about the ways to the endpoints: where they lead, and what never changes about
 //! a request to them.
 //!
-//! It is made once of a configuration, so that a bad certificate stops a start, and so that a request
+//! It is made once of each configuration, so that a bad certificate stops a start, and so that a request
 //! formats nothing that was known before it came.
 
 use std::collections::HashMap;
@@ -33,6 +33,8 @@ pub struct RoadError {
 /// The ways to all endpoints of a configuration.
 pub struct Roads {
     ways: HashMap<EndpointKey, Way>,
+    /// What leads to which destination.
+    places: HashMap<Place, usize>,
     /// Places, each once, however many endpoints lie there.
     pub(super) destinations: Vec<Arc<Destination>>,
     pub(super) resolver: Arc<Resolver>,
@@ -53,7 +55,14 @@ pub(super) struct Way {
 }
 
 /// What makes two endpoints one place.
-type Place<'a> = (&'a str, Option<&'a UpstreamTls>, Protocol);
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Place {
+    authority: String,
+    tls: Option<UpstreamTls>,
+    protocol: Protocol,
+    /// A digest of the files of TLS.
+    print: u64,
+}
 
 impl Roads {
     /// Finds the ways, and reads every file that they need.
@@ -69,35 +78,77 @@ impl Roads {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_lookup(pools: &[config::Pool], lookup: Lookup) -> Result<Arc<Self>, RoadError> {
+        let resolver = Resolver::new(lookup);
+        let nothing = Self {
+            ways: HashMap::new(),
+            places: HashMap::new(),
+            destinations: Vec::new(),
+            resolver,
+        };
+        nothing.heir(pools)
+    }
+
+    /// The ways of another configuration. A place to which a way leads already stays the same, with
+    /// what is known of its name.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; nothing has changed.
+    pub fn heir(&self, pools: &[config::Pool]) -> Result<Arc<Self>, RoadError> {
         let mut wardrobe = Wardrobe::default();
-        let mut places: Vec<Place<'_>> = Vec::new();
-        let mut known: HashMap<&str, Vec<usize>> = HashMap::new();
-        let (mut ways, mut destinations) = (HashMap::new(), Vec::new());
+        let (mut ways, mut places) = (HashMap::new(), HashMap::new());
+        let mut destinations = Vec::new();
         let all = pools.iter().flat_map(|pool| pool.endpoints.iter().map(move |one| (pool, one)));
         for (pool, endpoint) in all {
             let key = EndpointKey::new(&format!("{}/{}", pool.name, endpoint.name));
             let refuse = |source| RoadError { endpoint: key.clone(), source };
-            let place = (endpoint.authority.as_str(), endpoint.tls.as_ref(), endpoint.protocol);
-            let here = known.entry(place.0).or_default();
-            let lane = here.iter().copied().find(|at| places.get(*at) == Some(&place));
-            let lane = match lane {
-                Some(lane) => lane,
+            let place = Place::of(endpoint, &mut wardrobe).map_err(refuse)?;
+            let lane = match places.get(&place) {
+                Some(lane) => *lane,
                 None => {
-                    let found = destination(endpoint, &mut wardrobe).map_err(refuse)?;
-                    here.push(places.len());
-                    places.push(place);
-                    destinations.push(Arc::new(found));
-                    places.len() - 1
+                    let found = match self.places.get(&place) {
+                        Some(known) => self.destinations.get(*known).map(Arc::clone),
+                        None => None,
+                    };
+                    let found = match found {
+                        Some(found) => found,
+                        None => Arc::new(destination(endpoint, &mut wardrobe).map_err(refuse)?),
+                    };
+                    destinations.push(found);
+                    let lane = destinations.len() - 1;
+                    places.insert(place, lane);
+                    lane
                 }
             };
             let way = Way::new(endpoint, lane, pool.timeouts.connect).map_err(refuse)?;
             ways.insert(key, way);
         }
-        Ok(Arc::new(Self { ways, destinations, resolver: Resolver::new(lookup) }))
+        let resolver = Arc::clone(&self.resolver);
+        Ok(Arc::new(Self { ways, places, destinations, resolver }))
+    }
+
+    /// Forgets what is known of names to which no way leads.
+    pub fn forget_others(&self) {
+        let names = self.destinations.iter().filter_map(|to| match &to.host {
+            Host::Name(name) => Some(name.as_str()),
+            Host::Literal(_) => None,
+        });
+        self.resolver.retain(&names.collect());
     }
 
     pub(super) fn way(&self, endpoint: &EndpointKey) -> Option<&Way> {
         self.ways.get(endpoint)
+    }
+}
+
+impl Place {
+    fn of(endpoint: &config::Endpoint, wardrobe: &mut Wardrobe) -> Result<Self, TlsError> {
+        let print = endpoint.tls.as_ref().map(|tls| wardrobe.print(tls)).transpose()?;
+        Ok(Self {
+            authority: endpoint.authority.clone(),
+            tls: endpoint.tls.clone(),
+            protocol: endpoint.protocol,
+            print: print.unwrap_or_default(),
+        })
     }
 }
 

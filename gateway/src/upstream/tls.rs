@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, Serv
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::{Protocol, UpstreamTls};
+use crate::fnv;
 
 /// Why endpoints cannot be known.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,8 @@ pub enum TlsError {
 pub(super) struct Wardrobe {
     configs: HashMap<Outfit, Arc<ClientConfig>>,
     system: Option<Arc<RootCertStore>>,
+    /// Digests of files; bounded by those that the configuration names.
+    digests: HashMap<PathBuf, u64>,
 }
 
 /// What makes two configurations one: the authority, our certificate, its key, and whether HTTP/2 is
@@ -107,6 +110,24 @@ impl Wardrobe {
         let config = Arc::new(config);
         self.configs.insert(outfit, Arc::clone(&config));
         Ok(config)
+    }
+
+    /// A digest of all that is read of an endpoint that is known so: what a configuration amounts to
+    /// is another when a file holds something else.
+    ///
+    /// # Errors
+    /// [`TlsError`]; a file cannot be read.
+    pub(super) fn print(&mut self, tls: &UpstreamTls) -> Result<u64, TlsError> {
+        let mut digests = Vec::new();
+        for path in [&tls.ca, &tls.cert, &tls.key].into_iter().flatten() {
+            let digest = match self.digests.get(path) {
+                Some(known) => *known,
+                None => fnv::digest(read(path)?.into_iter()),
+            };
+            self.digests.insert(path.clone(), digest);
+            digests.extend(digest.to_le_bytes());
+        }
+        Ok(fnv::digest(digests.into_iter()))
     }
 
     fn system(&mut self) -> Result<Arc<RootCertStore>, TlsError> {

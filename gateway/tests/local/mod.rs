@@ -152,12 +152,12 @@ impl House {
 
     /// An endpoint of the model.
     pub(crate) fn endpoint(&self, name: &str) -> Arc<Endpoint> {
-        Arc::clone(self.app.fleet.endpoint(&self.key(name)).unwrap().1)
+        Arc::clone(self.app.fleet().endpoint(&self.key(name)).unwrap().1)
     }
 
     /// Requests in flight at the endpoint of this key, of any model.
     pub(crate) fn in_flight(&self, key: &str) -> u32 {
-        self.app.fleet.endpoint(&EndpointKey::new(key)).unwrap().1.in_flight()
+        self.app.fleet().endpoint(&EndpointKey::new(key)).unwrap().1.in_flight()
     }
 
     /// The breaker of an endpoint.

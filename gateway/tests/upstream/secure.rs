@@ -187,7 +187,8 @@ async fn an_endpoint_that_is_not_trusted_is_a_fault_and_a_502_that_names_nothing
         let app = gateway(address, |endpoint| endpoint.tls = Some(tls.clone())).await;
         let reply = Ask::chat().send(app.address).await;
         assert_eq!(reply.status, status);
-        let endpoint = app.fleet.endpoint(&quorum::EndpointKey::new("demo/a")).unwrap().1;
+        let endpoint =
+            Arc::clone(app.fleet().endpoint(&quorum::EndpointKey::new("demo/a")).unwrap().1);
         let faults = endpoint.view(gateway::clock::now()).faults;
         assert_eq!(faults > 0.0, status == 502);
         if status == 502 {
@@ -208,7 +209,7 @@ async fn a_health_check_speaks_tls_where_the_endpoint_does() {
     })
     .await;
     until("it was checked", || book.lock().unwrap().len() > 2).await;
-    let endpoint = app.fleet.endpoint(&quorum::EndpointKey::new("demo/a")).unwrap().1;
+    let endpoint = Arc::clone(app.fleet().endpoint(&quorum::EndpointKey::new("demo/a")).unwrap().1);
     let view = endpoint.view(gateway::clock::now());
     assert_eq!((view.faults, view.streak), (0.0, 0));
 }

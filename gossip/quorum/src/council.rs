@@ -44,7 +44,7 @@ pub struct Council {
     /// How many endpoints each pool has.
     pools: BTreeMap<PoolKey, usize>,
     /// The endpoints of which something was said that may still change: all others cost nothing.
-    stirred: BTreeSet<EndpointKey>,
+    pub(crate) stirred: BTreeSet<EndpointKey>,
     pub(crate) voices: BTreeMap<NodeId, Voice>,
     /// The endpoints of which something was told that needs a second member's support.
     doubted: BTreeSet<EndpointKey>,

@@ -284,6 +284,12 @@ impl Electorate {
         self.minority_since.is_some_and(|since| now >= since.saturating_add(grace))
     }
 
+    /// In how long that is so; `None` while a majority is live.
+    pub fn cut_off_in(&self, now: Duration) -> Option<Duration> {
+        let since = self.minority_since?;
+        Some(since.saturating_add(self.rule.member_grace).saturating_sub(now))
+    }
+
     /// Since when the member is lost; `None` if it is live or does not count.
     pub fn lost_since(&self, id: &NodeId) -> Option<Duration> {
         self.seats.get(id).and_then(|seat| seat.lost_since)

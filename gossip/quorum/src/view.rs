@@ -28,6 +28,49 @@ pub struct MemberView {
     pub is_suspect: bool,
     /// Whether its votes and windows do not count on this node, by an operator's word.
     pub is_muted: bool,
+    /// How long ago it last raised its pulse; `None`: it never has here, or it is this node.
+    pub heard_ago: Option<Duration>,
+}
+
+/// What a member is to the majority of one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeatView {
+    /// Its name.
+    pub id: NodeId,
+    /// Whether it is alive, or for how long it has been lost.
+    pub presence: Presence,
+    /// How it takes part.
+    pub standing: Standing,
+    /// What it counts as.
+    pub part: Part,
+}
+
+/// What a member counts as where the votes on one endpoint are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It is one of those that say the endpoint is bad.
+    Vote,
+    /// It counts, and says nothing against the endpoint.
+    NoVote,
+    /// It counts, and its vote does not.
+    Void(Weight),
+    /// It is not heard of, and still counts.
+    Lost,
+    /// Only observers count, and it has said that it has no traffic to the endpoint.
+    Idle,
+}
+
+/// Why votes enough do not take the endpoint out: the cap on a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapView {
+    /// How many endpoints of the pool may be out at once.
+    pub most: usize,
+    /// How many it has.
+    pub of: usize,
+    /// How many are out.
+    pub open: usize,
+    /// The member that keeps the count; the others wait for its word.
+    pub warden: Option<NodeId>,
 }
 
 /// A vote as the council weighs it.
@@ -107,6 +150,8 @@ pub struct EndpointView {
     pub witnesses: usize,
     /// The windows that stand, each with its writer and how long ago it was stated.
     pub windows: Vec<(NodeId, Window, Duration)>,
+    /// The cap, where it alone keeps the endpoint in.
+    pub cap: Option<CapView>,
 }
 
 impl Council {
@@ -140,6 +185,12 @@ impl Council {
         self.electorate.has_quorum()
     }
 
+    /// In how long this node lets go of what the fleet has out, since no majority is live; `None`
+    /// while one is.
+    pub fn lets_go_in(&self, now: Duration) -> Option<Duration> {
+        self.electorate.cut_off_in(now)
+    }
+
     /// Whether the fleet has an endpoint out.
     pub fn is_open(&self, key: &EndpointKey) -> bool {
         self.dossiers.get(key).is_some_and(|dossier| dossier.circuit.opening.is_some())
@@ -159,6 +210,7 @@ impl Council {
                 steward_of: 0,
                 is_suspect: self.electorate.suspects_itself(id) || self.suspects(id),
                 is_muted: self.muted.contains(id),
+                heard_ago: self.heard_at(id).map(|at| now.saturating_sub(at)),
             })
             .collect();
         for endpoint in self.dossiers.keys() {
@@ -175,6 +227,9 @@ impl Council {
         let dossier = self.dossiers.get(key)?;
         let circuit = &dossier.circuit;
         let opening = circuit.opening.as_ref();
+        let tally = self.count(now, key);
+        // A fleet of one flips nothing, so that nothing is kept in either.
+        let is_wanted = opening.is_none() && tally.is_open() && self.electorate.size() > 1;
         let order = circuit.order.as_ref().filter(|_| circuit.forced(now) != Forced::Auto);
         Some(EndpointView {
             is_open: opening.is_some(),
@@ -187,7 +242,7 @@ impl Council {
             forced: circuit.forced(now),
             forced_for: order.and_then(|held| held.until).map(|until| until.saturating_sub(now)),
             order: order.map(|held| (held.order.author.clone(), held.order.reason.clone())),
-            tally: self.count(now, key),
+            tally,
             electorate: self.denominator(now, dossier),
             votes: self.votes(now, dossier),
             canary: opening
@@ -195,7 +250,46 @@ impl Council {
                 .map(|slot| (slot.holder.clone(), slot.turn, slot.successes)),
             witnesses: self.witnesses(now, dossier),
             windows: self.window_views(now, dossier),
+            cap: is_wanted.then(|| self.cap(now, key)).flatten(),
         })
+    }
+
+    /// What each member is to the majority of an endpoint, in the order of their names; `None` if
+    /// the endpoint is not enrolled.
+    pub fn seats(&self, now: Duration, key: &EndpointKey) -> Option<Vec<SeatView>> {
+        let dossier = self.dossiers.get(key)?;
+        let votes = self.ballot_box(now, dossier).votes;
+        let part = |id: &NodeId, presence| {
+            let weight = votes.iter().find(|weighed| weighed.voter == id).map(|one| one.weight);
+            match (presence, weight) {
+                (Presence::Lost(_), _) => Part::Lost,
+                (Presence::Live, Some(Weight::Counts)) => Part::Vote,
+                (Presence::Live, Some(Weight::Withdrawn | Weight::IncidentClosed) | None) => {
+                    if self.is_counted(now, dossier, id) { Part::NoVote } else { Part::Idle }
+                }
+                (Presence::Live, Some(weight)) => Part::Void(weight),
+            }
+        };
+        let seat = |(id, presence, standing): (&NodeId, Presence, Standing)| SeatView {
+            id: id.clone(),
+            presence,
+            standing,
+            part: part(id, presence),
+        };
+        Some(self.electorate.roll(now).map(seat).collect())
+    }
+
+    /// The votes on every endpoint of which anything was said of late, counting or not.
+    pub fn votes_cast(&self, now: Duration) -> impl Iterator<Item = (&EndpointKey, Vec<VoteView>)> {
+        let known = |key| self.dossiers.get_key_value(key);
+        let dossiers = self.stirred.iter().filter_map(known);
+        let votes = dossiers.map(move |(key, dossier)| (key, self.votes(now, dossier)));
+        votes.filter(|(_, votes)| !votes.is_empty())
+    }
+
+    /// The last incident of an endpoint that is over; 0 without any.
+    pub fn closed_incident(&self, key: &EndpointKey) -> u64 {
+        self.dossiers.get(key).map_or(0, |dossier| dossier.circuit.closed())
     }
 
     fn votes(&self, now: Duration, dossier: &Dossier) -> Vec<VoteView> {
@@ -219,7 +313,36 @@ impl Council {
     }
 }
 
+impl Part {
+    /// The word used in the admin API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Vote => "vote",
+            Self::NoVote => "no_vote",
+            Self::Void(weight) => weight.as_str(),
+            Self::Lost => "lost",
+            Self::Idle => "idle",
+        }
+    }
+}
+
 impl Weight {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 12] = [
+        Self::Counts,
+        Self::Withdrawn,
+        Self::Lapsed,
+        Self::VoterLost,
+        Self::IncidentClosed,
+        Self::Abstains,
+        Self::Shadow,
+        Self::Suspect,
+        Self::Muted,
+        Self::Flapping,
+        Self::NoWitness,
+        Self::NotObserver,
+    ];
+
     /// The word used in the admin API.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -50,7 +50,7 @@ impl Deputy {
             let admission = endpoint.admit(now, Errand::Probe).ok()?;
             Some(Try { pool: Arc::clone(pool), admission, mark })
         };
-        self.fleet.endpoints().filter_map(due).collect()
+        self.fleet().endpoints().filter_map(due).collect()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::config::file::{
     AdminSection, FailClosedSection, Given, LogSection, ServerSection, ServerTimeoutsSection,
     ServerTlsSection, StateSection,
 };
-use crate::config::scalar::{Refusal, duration, size, whole};
+use crate::config::scalar::{Refusal, duration, size, truth, whole};
 use crate::config::section::Section;
 use crate::config::{Admin, FailClosed, Log, LogFormat, Server, ServerTls, StateFile, Tokenizer};
 
@@ -112,7 +112,13 @@ pub(super) fn admin(
         listen: section.or("listen", &raw.listen, ADMIN_LISTEN, listen)?,
         token: section.secret("token", &raw.token)?,
         read_token: section.secret("read_token", &raw.read_token)?,
+        protect_metrics: section.or("protect_metrics", &raw.protect_metrics, false, truth)?,
     };
+    if admin.protect_metrics && admin.token.is_none() {
+        let problem = "there is no token that a scraper could show";
+        let place = raw.protect_metrics.place();
+        return Err(section.refuse("protect_metrics", place, problem, "set admin.token as well"));
+    }
     if admin.token.is_none() && !admin.listen.ip().to_canonical().is_loopback() {
         return Err(section.refuse(
             "listen",

@@ -141,6 +141,7 @@ fn admin(admin: &Admin) -> AdminSection {
         listen: text(&admin.listen.to_string()),
         token: masked(admin.token.as_ref()),
         read_token: masked(admin.read_token.as_ref()),
+        protect_metrics: text(&admin.protect_metrics.to_string()),
     }
 }
 

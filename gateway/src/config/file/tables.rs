@@ -105,6 +105,7 @@ section! {
         listen: Scalar,
         token: Scalar,
         read_token: Scalar,
+        protect_metrics: Scalar,
     }
 }
 

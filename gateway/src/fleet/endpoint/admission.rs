@@ -122,10 +122,15 @@ impl Admission {
         let took = self.first_token.unwrap_or(now).saturating_sub(self.since);
         let slow = &self.endpoint.config.rule.slow;
         match outcome {
-            Outcome::Success | Outcome::Slow(_) => self.endpoint.score.answered(now, took),
+            Outcome::Success | Outcome::Slow(_) => {
+                self.endpoint.core.score.answered(now, took);
+                let first_token = self.first_token.map(|at| at.saturating_sub(self.since));
+                let total = now.saturating_sub(self.since);
+                self.endpoint.core.times.count(now, first_token, total);
+            }
             Outcome::Fault { .. } => {
                 let slow = slow.first_token.unwrap_or(slow.total);
-                self.endpoint.score.failed(now, took, slow);
+                self.endpoint.core.score.failed(now, took, slow);
             }
             Outcome::Neutral => {}
         }
@@ -141,7 +146,7 @@ impl Admission {
 
     fn conclude(&mut self, now: Duration, outcome: Outcome) {
         let Some(permit) = self.permit.take() else { return };
-        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.core.in_flight.fetch_sub(1, Ordering::Relaxed);
         let is_again = self.is_repeat && matches!(outcome, Outcome::Fault { .. });
         let outcome = if is_again { Outcome::Neutral } else { outcome };
         let timing = Timing {

@@ -32,6 +32,12 @@ impl Pause {
         self.until_ms.fetch_max(until, Ordering::Relaxed);
     }
 
+    /// Pauses no longer.
+    pub(super) fn end(&self) {
+        self.until_ms.store(0, Ordering::Relaxed);
+        self.limited_until_ms.store(0, Ordering::Relaxed);
+    }
+
     /// What is left.
     pub(super) fn left(&self, now: Duration) -> Duration {
         Duration::from_millis(self.until_ms.load(Ordering::Relaxed)).saturating_sub(now)
@@ -61,15 +67,15 @@ impl Endpoint {
     /// Leaves it alone for `period` and marks it: it refused our credential, and until it has served a
     /// request again somebody has to look at its configuration.
     pub fn refuse_credential(&self, now: Duration, period: Duration) {
-        self.is_misconfigured.store(true, Ordering::Relaxed);
-        self.shunned.begin(now, period);
+        self.core.is_misconfigured.store(true, Ordering::Relaxed);
+        self.core.shunned.begin(now, period);
     }
 
     /// As [`Self::refuse_credential`], unless it is the first such refusal since it served a request:
     /// one alone may be about what was asked, and others must not pay for it. Returns whether it is left
     /// alone.
     pub fn deny(&self, now: Duration, period: Duration) -> bool {
-        let is_again = self.denied.fetch_add(1, Ordering::Relaxed) > 0;
+        let is_again = self.core.denied.fetch_add(1, Ordering::Relaxed) > 0;
         if is_again {
             self.refuse_credential(now, period);
         }
@@ -78,12 +84,22 @@ impl Endpoint {
 
     /// Whether it refused our credential when it was last asked in earnest.
     pub fn is_misconfigured(&self) -> bool {
-        self.is_misconfigured.load(Ordering::Relaxed)
+        self.core.is_misconfigured.load(Ordering::Relaxed)
+    }
+
+    /// How much is left of the pause that it asked for because a limit was reached.
+    pub fn limited_for(&self, now: Duration) -> Duration {
+        self.pause.limited(now)
+    }
+
+    /// How much is left of the pause after it refused our credential.
+    pub fn shunned_for(&self, now: Duration) -> Duration {
+        self.core.shunned.left(now)
     }
 
     /// How much of a pause is left: one that it asked for, or one after it refused our credential.
     pub fn cooling_for(&self, now: Duration) -> Duration {
-        self.pause.left(now).max(self.shunned.left(now))
+        self.pause.left(now).max(self.core.shunned.left(now))
     }
 }
 

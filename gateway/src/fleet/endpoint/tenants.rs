@@ -20,7 +20,8 @@ use std::time::Duration;
 use breaker::{Breaker, Errand, Mode, Recovery, Refusal, Rule, State, Transition, View};
 use quorum::Forced;
 
-use super::{Admission, Endpoint, Happening, STANCE_RAMP, STANCE_TRIED};
+use super::core::{STANCE_RAMP, STANCE_TRIED};
+use super::{Admission, Endpoint, Happening};
 use crate::config::TenantScope;
 
 /// How often it is noted that a tenant is still there. Its place in the order of use is known to
@@ -32,7 +33,7 @@ pub struct Tenants {
     scope: TenantScope,
     rule: Rule,
     /// A plain lock: held to find or replace one entry. Most requests only read.
-    book: RwLock<Book>,
+    book: Arc<RwLock<Book>>,
 }
 
 /// Who is remembered, by name and by the order of use. Bounded by the scope's number.
@@ -82,7 +83,26 @@ impl Tenants {
             Recovery::Staged { probe: _, ramp } => Recovery::Staged { probe: false, ramp },
             Recovery::Lazy { ttl } => Recovery::Lazy { ttl },
         };
-        Self { scope: scope.clone(), rule, book: RwLock::default() }
+        Self { scope: scope.clone(), rule, book: Arc::default() }
+    }
+
+    /// The same tenants under other settings. Where another header names them they are others.
+    pub(super) fn under(&self, scope: &TenantScope, rule: &Rule) -> Self {
+        let heir = Self::new(scope, rule);
+        if scope.header != self.scope.header {
+            return heir;
+        }
+        Self { book: Arc::clone(&self.book), ..heir }
+    }
+
+    /// Forgets those that are more than may be remembered.
+    fn trim(&self) {
+        let mut book = self.book_to_write();
+        while book.by_name.len() > self.scope.most
+            && let Some((_, oldest)) = book.by_use.pop_first()
+        {
+            book.by_name.remove(&oldest);
+        }
     }
 
     /// The header that names the tenant, and how many are remembered at most.
@@ -295,7 +315,7 @@ impl Endpoint {
         let known = known.as_ref().filter(|tenant| tenant.is_noted(now)).map(Arc::clone);
         let tenant = known.unwrap_or_else(|| tenants.used(now, name));
         let permit = self.change_of(&tenant, |breaker| breaker.admit(now, errand))?;
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.core.in_flight.fetch_add(1, Ordering::Relaxed);
         Ok(Admission::new(Arc::clone(self), Some(tenant), permit, now))
     }
 
@@ -309,6 +329,16 @@ impl Endpoint {
         match tenant {
             None => self.change(now, deed),
             Some(tenant) => self.change_of(tenant, deed),
+        }
+    }
+
+    /// Puts the endpoint's rule into force for each tenant.
+    pub(super) fn enforce_on_tenants(&self) {
+        let Some(tenants) = &self.tenants else { return };
+        tenants.trim();
+        for tenant in tenants.all() {
+            let rule = tenants.rule.clone();
+            self.change_of(&tenant, |breaker| ((), breaker.set_rule(rule)));
         }
     }
 

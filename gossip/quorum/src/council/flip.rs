@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use crate::council::weigh::Weighed;
 use crate::council::{Council, Decision, Denominator, announce};
-use crate::statement::{EndpointKey, Stage};
+use crate::dossier::Dossier;
+use crate::statement::{EndpointKey, PoolKey, Stage};
 use crate::steward;
 use crate::tally::{Tally, is_valid, quorum_of};
+use crate::view::CapView;
 
 /// All of a pool, in thousandths.
 const WHOLE_MILLI: usize = 1_000;
@@ -102,24 +104,46 @@ impl Council {
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return Leave::Refused;
         };
-        let size = self.pools.get(&dossier.pool).copied().unwrap_or(1);
-        let share = usize::try_from(self.rule.max_open_share_milli).unwrap_or(WHOLE_MILLI);
-        let cap = (size.saturating_mul(share) / WHOLE_MILLI).max(1);
+        let (cap, size) = self.cap_of(dossier);
         if cap >= size {
             return Leave::Granted { is_warden: false };
         }
         let pool = EndpointKey::new(dossier.pool.as_str());
         if self.rank(&pool) == Some(0) {
-            let is_open = |other: &&EndpointKey| {
-                self.dossiers.get(*other).is_some_and(|other| {
-                    other.pool == dossier.pool && other.circuit.opening.is_some()
-                })
-            };
-            let open = self.stirred.iter().filter(is_open).count();
+            let open = self.open_in(&dossier.pool);
             return if open < cap { Leave::Granted { is_warden: true } } else { Leave::Refused };
         }
         let is_begun = dossier.circuit.is_led() && self.holders(now, dossier) > 0;
         if is_begun { Leave::Granted { is_warden: false } } else { Leave::Refused }
+    }
+
+    /// How many endpoints of the pool may be out at once, and how many there are.
+    fn cap_of(&self, dossier: &Dossier) -> (usize, usize) {
+        let size = self.pools.get(&dossier.pool).copied().unwrap_or(1);
+        let share = usize::try_from(self.rule.max_open_share_milli).unwrap_or(WHOLE_MILLI);
+        ((size.saturating_mul(share) / WHOLE_MILLI).max(1), size)
+    }
+
+    fn open_in(&self, pool: &PoolKey) -> usize {
+        let is_open = |other: &&EndpointKey| {
+            let other = self.dossiers.get(*other);
+            other.is_some_and(|other| other.pool == *pool && other.circuit.opening.is_some())
+        };
+        self.stirred.iter().filter(is_open).count()
+    }
+
+    /// The cap, if it refuses to let the endpoint go.
+    pub(crate) fn cap(&self, now: Duration, endpoint: &EndpointKey) -> Option<CapView> {
+        let dossier = self.dossiers.get(endpoint)?;
+        match self.leave(now, endpoint) {
+            Leave::Granted { is_warden: true | false } => None,
+            Leave::Refused => {
+                let (most, of) = self.cap_of(dossier);
+                let pool = EndpointKey::new(dossier.pool.as_str());
+                let warden = steward::first(&pool, self.electorate.leaders()).cloned();
+                Some(CapView { most, of, open: self.open_in(&dossier.pool), warden })
+            }
+        }
     }
 
     /// Lets go of an opening while no majority is live: at once when its own time is over, or when

@@ -123,6 +123,11 @@ impl Council {
         now < voice.stood_at(at).saturating_add(self.rule.vote_ttl)
     }
 
+    /// When the member last raised its pulse.
+    pub(crate) fn heard_at(&self, id: &NodeId) -> Option<Duration> {
+        self.voices.get(id).and_then(Voice::risen_at)
+    }
+
     /// Whether this node suspects the member.
     pub(crate) fn suspects(&self, id: &NodeId) -> bool {
         self.voices.get(id).is_some_and(|voice| voice.is_suspect)
@@ -194,13 +199,20 @@ impl Council {
         match self.rule.of {
             Denominator::Members => size,
             Denominator::Observers => {
-                let may_observe = |id: &&NodeId| {
-                    **id != self.me && !self.is_idle(now, dossier, id)
-                        || self.observes(now, dossier, id)
-                };
+                let may_observe = |id: &&NodeId| self.is_counted(now, dossier, id);
                 let observers = self.electorate.live().filter(may_observe).count();
                 let unseen = size.saturating_sub(self.electorate.live_count());
                 (observers + unseen).max(OBSERVERS_MIN)
+            }
+        }
+    }
+
+    /// Whether a live member is one of those of whom the majority is taken.
+    pub(crate) fn is_counted(&self, now: Duration, dossier: &Dossier, id: &NodeId) -> bool {
+        match self.rule.of {
+            Denominator::Members => true,
+            Denominator::Observers => {
+                *id != self.me && !self.is_idle(now, dossier, id) || self.observes(now, dossier, id)
             }
         }
     }

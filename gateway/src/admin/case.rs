@@ -1,0 +1,82 @@
+//! All that is known of one endpoint at one moment, taken together before a word is said of it.
+//!
+//! Invariants: the fleet's side is read under one lock, so that the votes, the count and the electorate
+//! of one answer belong together.
+
+use std::time::Duration;
+
+use breaker::View;
+use quorum::view::EndpointView;
+use quorum::{Council, NodeId};
+
+use crate::fleet::{Endpoint, Pool};
+
+/// One endpoint at one moment.
+pub(crate) struct Case<'a> {
+    /// The moment.
+    pub(crate) now: Duration,
+    /// The pool it belongs to.
+    pub(crate) pool: &'a Pool,
+    /// The endpoint.
+    pub(crate) endpoint: &'a Endpoint,
+    /// This node's breaker.
+    pub(crate) local: View,
+    /// What the council knows of it.
+    pub(crate) cluster: EndpointView,
+    /// How this node stands with the fleet.
+    pub(crate) seat: &'a Seated,
+}
+
+/// How this node stands with the fleet at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Seated {
+    /// This node.
+    pub(crate) me: NodeId,
+    /// Whether it suspects itself.
+    pub(crate) is_suspect: bool,
+    /// How long it only watches.
+    pub(crate) observing: Duration,
+    /// Of how many members a majority is taken.
+    pub(crate) electorate: usize,
+    /// How many of them are live.
+    pub(crate) live: usize,
+    /// How many make a majority.
+    pub(crate) quorum: usize,
+    /// In how long this node lets go of what the fleet has out, since no majority is live.
+    pub(crate) lets_go_in: Option<Duration>,
+}
+
+impl Seated {
+    pub(crate) fn new(now: Duration, me: &NodeId, council: &Council) -> Self {
+        Self {
+            me: me.clone(),
+            is_suspect: council.is_suspect(),
+            observing: council.observing_until().saturating_sub(now),
+            electorate: council.electorate_size(),
+            live: council.live_count(),
+            quorum: council.quorum(),
+            lets_go_in: council.lets_go_in(now),
+        }
+    }
+
+    /// Whether there is nobody to agree with.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.electorate < 2
+    }
+
+    /// Whether no majority is live, so that the fleet neither opens nor closes anything.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.live < self.quorum
+    }
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(
+        now: Duration,
+        (pool, endpoint): (&'a Pool, &'a Endpoint),
+        cluster: EndpointView,
+        seat: &'a Seated,
+    ) -> Self {
+        Self { now, pool, endpoint, local: endpoint.view(now), cluster, seat }
+    }
+}

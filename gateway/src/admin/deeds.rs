@@ -1,0 +1,119 @@
+//! What the routes do: each takes what was asked to the part that knows, and hands its answer back.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use quorum::{EndpointKey, NodeId};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+
+use super::route::{Asked, Later};
+use super::table::ROUTES;
+use super::view::list::Wanted;
+use super::{Admin, Reply, openapi, orders};
+use crate::clock;
+
+pub(super) fn health(admin: &Admin, _: &Asked<'_>) -> Reply {
+    admin.health()
+}
+
+pub(super) fn readiness(admin: &Admin, _: &Asked<'_>) -> Reply {
+    admin.readiness()
+}
+
+pub(super) fn metrics(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Text(StatusCode::OK, admin.scrape.page(clock::now, || admin.metrics()))
+}
+
+pub(super) fn describe(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, openapi::document(ROUTES, admin.seat.me.as_str()))
+}
+
+/// What the token that is shown allows.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Whoami<'a> {
+    /// `full`, or `read` for looking only.
+    role: &'a str,
+    /// The node that answers.
+    node: &'a str,
+}
+
+pub(super) fn whoami(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    Reply::ok(&Whoami { role: asked.role.as_str(), node: admin.seat.me.as_str() })
+}
+
+pub(super) fn members(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::ok(&admin.members())
+}
+
+pub(super) fn cluster(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::ok(&admin.cluster())
+}
+
+pub(super) fn endpoints(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    match Wanted::new(asked.query.pairs()).and_then(|wanted| admin.endpoints(&wanted)) {
+        Ok(endpoints) => Reply::ok(&endpoints),
+        Err(message) => Reply::invalid_query(message),
+    }
+}
+
+pub(super) fn endpoint(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    admin.endpoint(&key(asked)).map_or_else(orders::unknown_endpoint, |row| Reply::ok(&row))
+}
+
+pub(super) fn explain(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    admin.explain(&key(asked)).map_or_else(orders::unknown_endpoint, |found| Reply::ok(&found))
+}
+
+pub(super) fn config(admin: &Admin, _: &Asked<'_>) -> Reply {
+    Reply::Json(StatusCode::OK, admin.reload.status().json())
+}
+
+pub(super) fn check(admin: Arc<Admin>, asked: &Asked<'_>) -> Later {
+    let text = String::from_utf8(asked.body.to_vec());
+    Box::pin(async move {
+        let checked = match text {
+            Ok(text) => admin.reload.check(text).await,
+            Err(_) => Err("the text is not UTF-8; save it as UTF-8".to_owned()),
+        };
+        match checked {
+            Ok(checked) => Reply::Json(StatusCode::OK, checked.json()),
+            Err(message) => Reply::error(StatusCode::BAD_REQUEST, "invalid_config", message),
+        }
+    })
+}
+
+pub(super) fn reload(admin: Arc<Admin>, _: &Asked<'_>) -> Later {
+    Box::pin(async move {
+        match admin.reload.reload().await {
+            Ok(reloaded) => Reply::Json(StatusCode::OK, reloaded.json()),
+            Err(message) => Reply::error(StatusCode::CONFLICT, "invalid_config", message),
+        }
+    })
+}
+
+pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::force(&admin.seat, &key(asked), &asked.body)
+}
+
+pub(super) fn forget(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    let id = asked.named("id");
+    if admin.seat.council().forget(&NodeId::new(id)) {
+        return Reply::Json(StatusCode::OK, json!({ "forgotten": id }));
+    }
+    let message = "No such member is lost; only a lost member can be forgotten.";
+    Reply::error(StatusCode::CONFLICT, "not_lost", message)
+}
+
+pub(super) fn mute(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::mute(&admin.seat, asked.named("id"), true)
+}
+
+pub(super) fn unmute(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    orders::mute(&admin.seat, asked.named("id"), false)
+}
+
+fn key(asked: &Asked<'_>) -> EndpointKey {
+    EndpointKey::new(&format!("{}/{}", asked.named("pool"), asked.named("name")))
+}

@@ -1,0 +1,106 @@
+//! The page of metrics at a bounded price, whoever asks for it and however often.
+//!
+//! To write the page takes time that grows with the fleet. Strangers may ask for it, so that it is
+//! written one at a time, and not again before ten times as long has passed as it took: a tenth of one
+//! core at most goes into it. Who asks meanwhile gets the last one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// A page is written again after so many times what it took.
+const REST: u32 = 10;
+
+/// The last page of metrics.
+#[derive(Default)]
+pub(super) struct Scrape {
+    last: Mutex<Option<Page>>,
+    is_written: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Page {
+    text: Bytes,
+    /// Until when it is good enough.
+    until: Duration,
+}
+
+/// That the page is being written, for as long as it is, however that ends.
+struct Writing<'a>(&'a AtomicBool);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Scrape {
+    /// The page: the last one as long as it is good enough or another is being written, else a new one.
+    /// `clock` tells the time, `write` writes.
+    pub(super) fn page(
+        &self,
+        clock: impl Fn() -> Duration,
+        write: impl FnOnce() -> String,
+    ) -> Bytes {
+        let began = clock();
+        let last = self.lock().clone();
+        if let Some(page) = &last
+            && began < page.until
+        {
+            return page.text.clone();
+        }
+        let is_mine = !self.is_written.swap(true, Ordering::AcqRel);
+        // Only at the very beginning are two written at once: there is no last one to give.
+        if let (Some(page), false) = (&last, is_mine) {
+            return page.text.clone();
+        }
+        let writing = Writing(&self.is_written);
+        let text = Bytes::from(write());
+        let (ended, page) = (clock(), text.clone());
+        let until = ended + ended.saturating_sub(began) * (REST - 1);
+        *self.lock() = Some(Page { text, until });
+        drop(writing);
+        page
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Page>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn m16_a_tenth_of_the_time_at_most_goes_into_the_page() {
+        let (scrape, time, written) = (Scrape::default(), Cell::new(0_u64), Cell::new(0_u32));
+        // A thousand scrapes, one a millisecond; to write the page takes five.
+        for _ in 0..1_000 {
+            time.set(time.get() + 1);
+            scrape.page(
+                || Duration::from_millis(time.get()),
+                || {
+                    time.set(time.get() + 5);
+                    written.set(written.get() + 1);
+                    String::new()
+                },
+            );
+        }
+        let share = f64::from(written.get() * 5) / time.get() as f64;
+        assert!(share <= 0.1, "{share}");
+        assert!(written.get() >= 10, "{}", written.get());
+    }
+
+    #[test]
+    fn who_asks_now_and_then_gets_a_page_of_the_moment() {
+        let scrape = Scrape::default();
+        for moment in 0..10_u64 {
+            let clock = || Duration::from_secs(moment);
+            assert_eq!(scrape.page(clock, || moment.to_string()), moment.to_string());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the ring of events promises to those who follow.
+
+use super::*;
+
+fn events() -> Arc<Events> {
+    Arc::new(Events::new(NodeId::new("gw-1"), 7))
+}
+
+fn tell(events: &Events, count: u64) {
+    for number in 1..=count {
+        events.tell(Event::new(Kind::Member, format!("number {number}")));
+    }
+}
+
+/// All that a follower that ends is given.
+async fn read(mut follower: Follower) -> String {
+    let mut text = String::new();
+    while let Some((bytes, rest)) = follower.next().await {
+        text.push_str(std::str::from_utf8(&bytes).unwrap());
+        follower = rest;
+    }
+    text
+}
+
+/// The data of each event.
+fn data(text: &str) -> Vec<Value> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+async fn kept(events: &Arc<Events>, since: Since) -> Vec<Value> {
+    data(&read(events.follow(since, true).unwrap()).await)
+}
+
+#[tokio::test]
+async fn an_event_is_told_as_documented() {
+    let events = events();
+    let endpoint = EndpointKey::new("m/a");
+    let detail = json!({ "direction": "open" });
+    let event = Event::new(Kind::Flip, "opened").endpoint(&endpoint).detail(detail.clone());
+    events.tell(event.node(&NodeId::new("gw-2")));
+    let text = read(events.follow(Since::Oldest, true).unwrap()).await;
+    assert!(text.contains("id: 7-1\nevent: flip\ndata: {"), "{text}");
+    assert!(text.ends_with("}\n\n"), "{text}");
+    let mut told = data(&text).remove(0);
+    assert!(told["unix_ms"].as_u64().unwrap() > 0);
+    told["unix_ms"] = Value::Null;
+    let wanted = json!({
+        "id": "7-1", "unix_ms": null, "kind": "flip", "endpoint": "m/a", "node": "gw-2",
+        "what": "opened", "detail": detail,
+    });
+    assert_eq!(told, wanted);
+}
+
+#[tokio::test]
+async fn no_text_begins_a_line_of_its_own() {
+    let events = events();
+    events.tell(Event::new(Kind::Override, "x\r\n\r\nid: 9-9\ndata: {}"));
+    let text = read(events.follow(Since::Oldest, true).unwrap()).await;
+    assert_eq!(text.lines().filter(|line| line.starts_with("id:")).count(), 1, "{text}");
+    assert_eq!(data(&text).len(), 1);
+}
+
+#[tokio::test]
+async fn who_was_cut_off_resumes_without_loss_or_repetition() {
+    let events = events();
+    tell(&events, 10);
+    let told = kept(&events, Since::parse("7-4").unwrap()).await;
+    let whats: Vec<_> = told.iter().map(|event| event["id"].as_str().unwrap()).collect();
+    assert_eq!(whats, ["7-5", "7-6", "7-7", "7-8", "7-9", "7-10"]);
+    assert_eq!(kept(&events, Since::parse("7-10").unwrap()).await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn what_can_no_longer_be_told_is_said_to_be_a_gap() {
+    let events = events();
+    tell(&events, KEPT as u64 + 10);
+    let told = kept(&events, Since::parse("7-3").unwrap()).await;
+    assert_eq!((&told[0]["kind"], &told[0]["id"]), (&json!("gap"), &json!("7-10")));
+    assert_eq!(told[1]["id"], "7-11");
+    assert_eq!(told.len(), KEPT + 1);
+    // The last life, and a number that was never given, are no places of this life.
+    for id in ["6-1030", "7-99999"] {
+        assert_eq!(kept(&events, Since::parse(id).unwrap()).await[0]["kind"], "gap", "{id}");
+    }
+    assert_eq!(kept(&events, Since::Oldest).await[0]["id"], "7-11");
+    // The gap's own id is a place to resume from.
+    assert_eq!(kept(&events, Since::parse("7-10").unwrap()).await[0]["id"], "7-11");
+}
+
+#[tokio::test]
+async fn who_is_slower_than_the_ring_is_told_so_and_goes_on() {
+    let events = events();
+    let follower = events.follow(Since::Now, false).unwrap();
+    let (_, follower) = follower.next().await.unwrap();
+    tell(&events, 3 * KEPT as u64);
+    let (bytes, _) = follower.next().await.unwrap();
+    let told = data(std::str::from_utf8(&bytes).unwrap());
+    assert_eq!(told[0]["kind"], "gap");
+    assert_eq!(told[1]["id"], format!("7-{}", 2 * KEPT + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nothing_happens_a_comment_comes_every_fifteen_seconds() {
+    let events = events();
+    let follower = events.follow(Since::Now, false).unwrap();
+    let (_, follower) = follower.next().await.unwrap();
+    let began = clock::instant();
+    let (bytes, follower) = follower.next().await.unwrap();
+    assert_eq!((bytes.as_ref(), began.elapsed().as_secs()), (&b": still here\n\n"[..], 15));
+    tell(&events, 1);
+    let (bytes, _) = follower.next().await.unwrap();
+    assert!(bytes.starts_with(b"id: 7-1\n"));
+}
+
+#[tokio::test]
+async fn so_many_may_follow_and_no_more() {
+    let events = events();
+    let mut followers: Vec<_> =
+        (0..FOLLOWERS_MAX).map(|_| events.follow(Since::Now, false).unwrap()).collect();
+    assert_eq!(events.follow(Since::Now, false).err(), Some(TooMany));
+    followers.pop();
+    assert!(events.follow(Since::Now, false).is_ok());
+}
+
+#[test]
+fn only_zero_and_ids_are_places() {
+    assert_eq!(Since::parse("0"), Some(Since::Oldest));
+    assert_eq!(Since::parse("12-0"), Some(Since::After { boot: 12, seq: 0 }));
+    for text in ["", "1", "-", "1-", "-1", "+1-2", "1-+2", "1-2-3", "x-1", "1- 2", "00"] {
+        assert_eq!(Since::parse(text), None, "{text}");
+    }
+    let greatest = format!("{0}-{0}", u64::MAX);
+    assert!(Since::parse(&greatest).is_some());
+}

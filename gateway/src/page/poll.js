@@ -1,0 +1,67 @@
+// Asks again and again, but never twice at once, never unseen, and never more than the node can bear.
+//
+// A round is over when its work is; the next one begins a second later, or later still if the round
+// was long (ten thousand endpoints are megabytes) or has failed. Nobody looks: nothing is asked.
+
+/** The pause between two rounds, in ms. */
+const EVERY = 1_000;
+/** A round may take a fifth of the time at most. */
+const REST = 4;
+/** The longest pause of a round that works, and of one that fails. */
+const PAUSE_MAX = 15_000;
+const BACKOFF_MAX = 10_000;
+
+/** Runs `round` for as long as the page is seen; it throws to say that it has failed. */
+export class Poll {
+  #round;
+  #timer = null;
+  #isBusy = false;
+  #wantsMore = false;
+  #failures = 0;
+  #next = 0;
+
+  constructor(round) {
+    this.#round = round;
+    document.addEventListener("visibilitychange", () => this.now());
+  }
+
+  /** When the next round begins, on the clock of `performance.now`. */
+  get next() {
+    return this.#next;
+  }
+
+  /** Begins a round at once; while one is under way, right after it. */
+  now() {
+    clearTimeout(this.#timer);
+    if (document.hidden) return;
+    if (this.#isBusy) {
+      this.#wantsMore = true;
+      return;
+    }
+    void this.#run();
+  }
+
+  async #run() {
+    this.#isBusy = true;
+    this.#wantsMore = false;
+    const began = performance.now();
+    try {
+      await this.#round();
+      this.#failures = 0;
+    } catch {
+      this.#failures += 1;
+    }
+    this.#isBusy = false;
+    this.#wait(performance.now() - began);
+  }
+
+  #wait(took) {
+    const calm = Math.min(PAUSE_MAX, Math.max(EVERY - took, took * REST, 0));
+    const patient = Math.min(BACKOFF_MAX, EVERY * 2 ** (this.#failures - 1));
+    const more = took < EVERY ? 100 : calm;
+    const pause = this.#failures > 0 ? patient : this.#wantsMore ? more : calm;
+    this.#next = performance.now() + pause;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.now(), pause);
+  }
+}

@@ -1,0 +1,1 @@
+//! Files that change, in every way they do, and what becomes of the configuration.

@@ -1,0 +1,51 @@
+//! The same care of connections for a listener other than the clients': the operators'.
+//!
+//! Whoever connects there is no better behaved: heads that do not come, answers that nobody takes, and
+//! requests that are refused half-way are met in the same way.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::{Request, Response};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::Stop;
+use super::connection::{Entry, Patiences};
+use crate::metrics::Meters;
+
+/// How long an operator's connection is waited for: until its request head is there,
+const HEAD: Duration = Duration::from_secs(10);
+/// between two requests, and
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// until it takes something of what is written to it.
+const WRITE: Duration = Duration::from_secs(30);
+
+/// Where the connections of operators come in.
+pub(crate) struct Door {
+    entry: Entry,
+    /// Never told to stop: whoever drops the future ends the connection.
+    stop: watch::Sender<Stop>,
+}
+
+impl Door {
+    /// A door that counts in `meters` whom it shows out.
+    pub(crate) fn new(meters: &Meters) -> Self {
+        let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
+        Self { entry: Entry::new(patiences, None, meters), stop: watch::Sender::new(Stop::Serving) }
+    }
+
+    /// Serves a connection by `answer` until it ends.
+    pub(crate) async fn receive<A, F, B>(&self, stream: TcpStream, answer: A)
+    where
+        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        self.entry.receive(stream, answer, self.stop.subscribe()).await;
+    }
+}

