@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use gateway::app::App;
+use gateway::app::{App, Origin, Relevel};
 use gateway::config::{self, Config, LogFormat};
 use gateway::demo;
 use gateway::handles;
@@ -23,9 +23,10 @@ const CONTROL_THREADS: usize = 2;
 /// Runs a gateway until it is told to stop.
 pub(super) fn serve(file: &Path) -> Result<(), Failure> {
     let config = read(file)?;
-    let lines = log_as(config.log.format, &config.log.level)?;
+    let (lines, relevel) = log_as(config.log.format, &config.log.level)?;
     handles::raise();
-    control()?.block_on(run(&config, &lines))
+    let origin = Origin { file: Some(file.to_owned()), relevel: Some(relevel) };
+    control()?.block_on(run(&config, origin, &lines))
 }
 
 /// Tells the demo's story.
@@ -35,7 +36,7 @@ pub(super) fn demo(exit: bool) -> Result<(), Failure> {
 
 /// Runs a model server that fails on demand.
 pub(super) fn mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
-    let _lines = log_as(LogFormat::Text, "info")?;
+    let (_lines, _) = log_as(LogFormat::Text, "info")?;
     control()?.block_on(serve_mock(listen, name))
 }
 
@@ -53,24 +54,38 @@ fn control() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::unavailable(format!("no threads: {error}")))
 }
 
-/// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader.
-fn log_as(format: LogFormat, level: &str) -> Result<Lines, Failure> {
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+/// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader. What
+/// is returned beside it sets the level anew.
+fn log_as(format: LogFormat, level: &str) -> Result<(Lines, Relevel), Failure> {
     let lines = stderr().and_then(Lines::start);
     let lines = lines.map_err(|error| Failure::unavailable(format!("no log: {error}")))?;
     let writer = lines.writer();
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(level))
         .with_writer(move || writer.clone())
         // They would be told on stderr, by whoever serves.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
+    let relevel: Relevel = match format {
+        LogFormat::Text => {
+            let log = log.with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        }
+        LogFormat::Json => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        }
+    };
     std::panic::set_hook(Box::new(|info| tracing::error!(panic = %info, "a fault of our own")));
-    Ok(lines)
+    Ok((lines, relevel))
+}
+
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 /// A handle of stderr for one thread alone: the library's is locked while it writes, and others have
@@ -79,15 +94,25 @@ fn stderr() -> io::Result<File> {
     Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
 }
 
-async fn run(config: &Config, lines: &Lines) -> Result<(), Failure> {
+async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failure> {
     // Signals are heard from the start, so that one during start-up is not lost.
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|error| Failure::unavailable(error.to_string()))?;
-    let app = App::start(config).await.map_err(|error| Failure::unavailable(chain(&error)))?;
+    let deaf = |error: io::Error| Failure::unavailable(error.to_string());
+    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(deaf)?;
+    let app = App::start_from(config, origin).await;
+    let app = app.map_err(|error| Failure::unavailable(chain(&error)))?;
     lines.count(app.meters.counter("log_lines_lost_total", &[]));
     tracing::info!(clients = %app.address, operators = %app.admin_address,
         gossip = ?app.gossip_address, node = %app.seat.me, "serving");
+    let hear_reloads = async {
+        while hang_up.recv().await.is_some() {
+            // What became of it is in the log.
+            let _ = app.reload.reload().await;
+        }
+        std::future::pending().await
+    };
     tokio::select! {
+        () = hear_reloads => {}
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
