@@ -64,8 +64,14 @@ enum Verb {
     Check {
         /// The configuration file.
         file: PathBuf,
-        /// How it is printed; json: ok, hash and yaml.
-        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        /// How it is printed: text, or json with ok, hash and yaml.
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "text",
+            hide_possible_values = true
+        )]
         output: Output,
     },
     /// Print the JSON Schema of the configuration, for editors.
@@ -86,8 +92,14 @@ enum Verb {
         /// The configuration whose thresholds are tried.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// How the report is printed.
-        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        /// How the report is printed: text or json.
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "text",
+            hide_possible_values = true
+        )]
         output: Output,
     },
     /// Run a model server that fails on demand.
@@ -129,8 +141,14 @@ enum ImportFrom {
     Litellm {
         /// The file; - reads standard input.
         file: PathBuf,
-        /// How it is printed; json: yaml, and what has no counterpart as notes.
-        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        /// How it is printed: text, or json with yaml, notes and warnings.
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "text",
+            hide_possible_values = true
+        )]
         output: Output,
     },
 }
@@ -165,7 +183,7 @@ pub(crate) fn main() -> ExitCode {
     };
     match dispatch(arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { code, message }) => {
+        Err(Failure { code, message, word: _ }) => {
             eprintln!("quorumgate: {}", text::plain(&message));
             ExitCode::from(code)
         }

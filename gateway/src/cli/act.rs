@@ -42,11 +42,12 @@ pub(super) async fn force(
     let endpoint = name::endpoint(client, endpoint).await?;
     let path = format!("endpoints/{}/override", name::in_path(&endpoint));
     let answer = client.post(&path, order).await.map_err(|failure| {
-        let message = match failure.message.contains("confirm") {
-            true => format!("{}; with --yes it is done all the same", failure.message),
-            false => failure.message,
-        };
-        Failure { message, ..failure }
+        if failure.word != "needs_confirmation" {
+            return failure;
+        }
+        // What the API says to send is for programs.
+        let what = failure.message.split("; send").next().unwrap_or_default();
+        Failure { message: format!("{what}; with --yes it is done all the same"), ..failure }
     })?;
     done(&answer, output, |value| {
         let what = match value.get("state").and_then(Value::as_str) {

@@ -236,11 +236,13 @@ impl Client {
             let port = "its clients' listener; name the address in admin.listen with --admin";
             return Failure::unavailable(format!("{address}: this is {port}"));
         }
-        if message.is_empty() {
-            return Failure { message: format!("{}: {status}", address), ..self.stranger() };
+        // Errors to clients have a type, those to operators have none.
+        let is_for_clients = document.pointer("/error/type").is_some();
+        if message.is_empty() || is_for_clients {
+            return self.stranger();
         }
         let refused = format!("{address}: {message}");
-        match status {
+        let failure = match status {
             StatusCode::UNAUTHORIZED if self.bearer.is_none() => Failure::not_allowed(format!(
                 "{address}: a token is wanted; set QUORUMGATE_TOKEN or use --token-file"
             )),
@@ -252,7 +254,8 @@ impl Client {
                 Failure::refused(refused)
             }
             _ => Failure::unavailable(refused),
-        }
+        };
+        failure.word(code)
     }
 }
 

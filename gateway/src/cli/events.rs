@@ -68,7 +68,9 @@ async fn follow_on(
             }
             End::Told | End::Broken => {}
         }
-        following = again(client, &path, last.as_deref()).await?;
+        // An id in the path would win over the header, and tell everything again.
+        let path = if last.is_some() { "events" } else { &path };
+        following = again(client, path, last.as_deref()).await?;
     }
 }
 

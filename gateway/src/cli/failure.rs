@@ -22,32 +22,43 @@ pub(super) struct Failure {
     pub(super) code: u8,
     /// What, where, and what to do; it becomes one line.
     pub(super) message: String,
+    /// The word that the admin API refuses with; empty where it was not asked.
+    pub(super) word: String,
 }
 
 impl Failure {
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), word: String::new() }
+    }
+
+    /// The same with the admin API's word for it.
+    pub(super) fn word(self, word: &str) -> Self {
+        Self { word: word.to_owned(), ..self }
+    }
+
     /// The command or the configuration is wrong.
     pub(super) fn usage(message: impl Into<String>) -> Self {
-        Self { code: WRONG_USAGE, message: message.into() }
+        Self::new(WRONG_USAGE, message)
     }
 
     /// The admin API refuses.
     pub(super) fn refused(message: impl Into<String>) -> Self {
-        Self { code: REFUSED, message: message.into() }
+        Self::new(REFUSED, message)
     }
 
     /// Something needed is not there.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Self { code: UNAVAILABLE, message: message.into() }
+        Self::new(UNAVAILABLE, message)
     }
 
     /// The token does not allow it.
     pub(super) fn not_allowed(message: impl Into<String>) -> Self {
-        Self { code: NOT_ALLOWED, message: message.into() }
+        Self::new(NOT_ALLOWED, message)
     }
 
     /// The demo's story did not go as told.
     pub(super) fn story(message: impl Into<String>) -> Self {
-        Self { code: STORY_FAILED, message: message.into() }
+        Self::new(STORY_FAILED, message)
     }
 }
 

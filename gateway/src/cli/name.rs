@@ -5,7 +5,7 @@ use gateway::config::nearest;
 use serde_json::Value;
 
 use super::client::Client;
-use super::failure::Failure;
+use super::failure::{Failure, REFUSED};
 use super::text::{plain, rows};
 
 /// Finds the endpoint that `text` means: `pool/name`, or a name that only one pool has.
@@ -13,6 +13,13 @@ use super::text::{plain, rows};
 /// # Errors
 /// None has this name, or several; or there is no answer.
 pub(super) async fn endpoint(client: &Client, text: &str) -> Result<String, Failure> {
+    if text.contains('/') {
+        // A whole name is most often right, and then the list need not be had.
+        match client.get(&format!("endpoints/{}", in_path(text))).await {
+            Err(failure) if failure.code == REFUSED => {}
+            answered => return answered.map(|_| text.to_owned()),
+        }
+    }
     let answer = client.get("endpoints").await?;
     let known: Vec<&str> = rows(&answer.value, "/endpoints")
         .iter()

@@ -14,8 +14,8 @@ use super::{Output, act, events, help, look, top};
 pub(super) struct Common {
     #[command(flatten)]
     at: Where,
-    /// How the answer is printed; json: exactly what the admin API answered.
-    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    /// How the answer is printed: text, or json, exactly what the admin API answered.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     output: Output,
 }
 

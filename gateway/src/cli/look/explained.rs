@@ -18,6 +18,9 @@ pub(super) fn text(value: &Value) -> String {
     if let Some(order) = order(value) {
         sentence(&mut lines, "order", &order);
     }
+    for note in rows(value, "/notes") {
+        sentence(&mut lines, "note", &word(note, "/message"));
+    }
     sentence(&mut lines, "here", &here(value));
     sentence(&mut lines, "fleet", &fleet(value));
     sentence(&mut lines, "evidence", &evidence(value));
