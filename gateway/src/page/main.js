@@ -44,6 +44,8 @@ const matrix = new Matrix({ open: (key) => explain.open(key, find(key)?.endpoint
 
 /** One look at everything, for `Poll`. Throws if the node does not answer. */
 async function round() {
+  // Each try without a token counts as a wrong one.
+  if (at("sign-in").open) return 0;
   try {
     if (state.role === null || state.link.failed) state.role = await whoami();
     // One after the other: a page takes one of the node's connections for this, not three.
