@@ -66,7 +66,7 @@ async function round() {
     if (problem.status === 401) {
       state.role = null;
       askForToken();
-    } else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : String(problem.message) };
+    } else state.link = { failed: String(problem.message), isRefusal: problem.status > 0 };
     show(false);
     throw problem;
   }
