@@ -11,6 +11,8 @@ mod case;
 mod deeds;
 mod documents;
 mod feed;
+mod measure;
+mod members;
 mod openapi;
 mod orders;
 mod path;

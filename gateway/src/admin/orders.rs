@@ -82,7 +82,12 @@ pub(super) fn force(seat: &Seat, key: &EndpointKey, body: &[u8]) -> Reply {
         Ok(order) => order,
         Err(error) => {
             let shape = r#"{"state": "force_open", "for": "10m", "reason": "…"}"#;
-            return refuse(format!("The body is not an order ({error}); send {shape}."));
+            // The library's own words would repeat what stands there, which may be a secret.
+            let (line, column) = (error.line(), error.column());
+            return refuse(format!(
+                "The body is not an order (line {line}, column {column}); send {shape}, with force_open, \
+                 force_closed or auto."
+            ));
         }
     };
     let forced = match order.state {

@@ -26,3 +26,4 @@ mod paths;
 mod process;
 mod schema;
 mod settings;
+mod views;
