@@ -6,6 +6,7 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod chronicle;
+mod commands;
 mod deputy;
 mod herald;
 mod holders;
@@ -23,9 +24,11 @@ use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
     NodeId, ProbeResult, Said, Standing,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use self::chronicle::{Chronicle, Line};
+use self::commands::{Asked, Seeds};
+pub use self::commands::{NotJoined, Refused};
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
@@ -64,6 +67,9 @@ pub struct Seat {
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// How far an operator wants this node to go.
+    asked: Asked,
+    seeds: Seeds,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -82,6 +88,8 @@ pub struct Parts {
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
+    /// Where orders to the carrier go; `None`: there is none.
+    pub carrier: Option<mpsc::Sender<gossip::Command>>,
 }
 
 impl Seat {
@@ -95,8 +103,9 @@ impl Seat {
         parts: Parts,
     ) -> Self {
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
-        let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
-        let holders = Mutex::new(Holders::new(me.clone(), seeds));
+        deputy.council().live_as(generation);
+        let seeds = cluster.map(|cluster| cluster.seeds.clone()).unwrap_or_default();
+        let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
             generation,
@@ -109,6 +118,8 @@ impl Seat {
             chronicle: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            asked: Asked::default(),
+            seeds: Mutex::new(seeds),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
@@ -325,6 +336,14 @@ impl Seat {
             }
             Decision::Forced { endpoint, forced } => {
                 tracing::warn!(%endpoint, order = forced.as_str(), "an operator's order holds");
+            }
+            Decision::Ordered { verb, by, reason } => {
+                tracing::warn!(target: "audit", order = verb.as_str(), %by, reason,
+                    "an operator asks this node to go");
+                self.asked.raise(verb);
+            }
+            Decision::Forgotten { member, by } => {
+                tracing::warn!(target: "audit", %member, %by, "an operator forgets a lost member");
             }
         }
     }

@@ -24,9 +24,11 @@ mod check;
 mod codes;
 mod error;
 mod file;
+mod form;
 mod limits;
 mod probe;
 mod scalar;
+mod schema;
 mod section;
 mod telemetry;
 #[cfg(test)]
@@ -36,12 +38,13 @@ use crate::fnv;
 
 pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
-pub use error::ConfigError;
+pub use error::{ConfigError, nearest};
 pub use limits::{
     API_KEYS_MAX, ApiKey, CORS_ORIGINS_MAX, Cors, FailClosed, FailoverOn, KEY_MODELS_MAX, Limits,
     Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
+pub use schema::schema;
 pub use telemetry::Otlp;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
@@ -132,6 +135,14 @@ pub fn parse(
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     scalar::duration(text, Duration::ZERO..=Duration::MAX)
         .map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
+}
+
+/// Reads the address of a seed: `host:port`.
+///
+/// # Errors
+/// The text is anything else; the error says what to write and does not repeat the text.
+pub fn parse_seed(text: &str) -> Result<String, String> {
+    address::host_and_port(text).map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
 }
 
 /// Everything this gateway was told to do.

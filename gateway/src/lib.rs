@@ -18,6 +18,7 @@ mod fnv;
 pub mod handles;
 pub mod health;
 pub mod history;
+pub mod import;
 pub mod keep;
 pub mod keys;
 pub mod limits;

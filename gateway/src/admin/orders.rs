@@ -23,12 +23,16 @@ const NAMED_MAX: usize = 5;
 /// An order about an endpoint.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("examples" = [
+    { "state": "force_open", "for": "10m", "reason": "its fan has failed", "confirm": true },
+    { "state": "auto", "reason": "repaired" },
+]))]
 pub(super) struct Order {
     /// What is wanted.
     state: State,
     /// How long it holds, such as 10m, up to 168h; must be given to force, and says nothing with `auto`.
     #[serde(rename = "for")]
-    #[schemars(regex(pattern = "^[0-9]+(ms|s|m|h)$"))]
+    #[schemars(regex(pattern = "^[1-9][0-9]{0,5}(ms|s|m|h)$"))]
     period: Option<String>,
     /// Why, in one line of at most 256 bytes.
     #[serde(default)]

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use quorum::EndpointKey;
+use quorum::{EndpointKey, Member};
 use quorum::view::MemberView;
 
 use super::case::{Case, Seated};
@@ -39,6 +39,7 @@ impl Admin {
         let council = self.seat.council();
         Condition {
             is_draining: self.is_draining.load(Ordering::Relaxed),
+            has_drained: self.seat.has_drained(),
             is_suspect: council.is_suspect(),
             suspect_unready: self.suspect_unready,
             observing: council.observing_until().saturating_sub(now),
@@ -59,7 +60,11 @@ impl Admin {
         let row = |view: &MemberView| {
             MemberRow::new(view, known.iter().find(|member| member.id == view.id), &me)
         };
-        Members { members: views.iter().map(row).collect() }
+        let mut members: Vec<MemberRow> = views.iter().map(row).collect();
+        let counts = |member: &&Member| views.iter().any(|view| view.id == member.id);
+        let gone = known.iter().filter(|member| !counts(member)).filter_map(MemberRow::left);
+        members.extend(gone);
+        Members { members }
     }
 
     pub(super) fn cluster(&self) -> Cluster {

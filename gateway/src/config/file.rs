@@ -20,9 +20,11 @@ use super::error::ConfigError;
 mod effective;
 mod place;
 mod refusal;
+mod shape;
 mod tables;
 
 pub(super) use effective::effective;
+pub(super) use shape::{Shape, Shaped};
 pub(super) use tables::{
     AdminSection, ApiKeySection, CircuitSection, ClusterSection, ClusterTlsSection, CodeList,
     CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, HalfOpenSection,

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, List, Scalar};
+use super::{Given, List, Scalar, Shape, Shaped};
 use crate::config::{
     ALIASES_MAX, ALLOWED_PATHS_MAX, API_KEYS_MAX, CORS_ORIGINS_MAX, ENDPOINTS_MAX, FAILOVER_ON_MAX,
     FALLBACK_MAX, KEY_MODELS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX, STATUS_CODES_MAX,
@@ -27,6 +27,15 @@ macro_rules! section {
                 #[serde(skip_serializing_if = "Given::is_absent")]
                 pub(in crate::config) $key: Given<$type>,
             )*
+        }
+
+        impl Shaped for $name {
+            fn shape() -> Shape {
+                Shape::Section(
+                    stringify!($name),
+                    || vec![$((stringify!($key), <$type as Shaped>::shape()),)*],
+                )
+            }
         }
     };
 }
