@@ -123,44 +123,11 @@ impl App {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_from(config: &Config, origin: Origin) -> Result<Self, StartError> {
-        let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
-        let meters = Arc::new(Meters::new());
-        let history = Arc::new(History::default());
-        let wake = Arc::new(Notify::new());
-        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let generation = generation(config);
-        let events = Arc::new(Events::new(NodeId::new(node), generation));
-        let sink = sink(&history, &events, &meters, &wake);
-        let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
-        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &meters));
-        if let Some(keeper) = &keeper {
-            keeper.restore(&fleet);
-        }
-        let roads = Roads::new(&config.pools)?;
-        let (mine_out, mine) = watch::channel(Mine::default());
-        let (stop, stopped) = watch::channel(false);
-        let (tracer, exporter) = tracing_by(config, node, &meters)?.unzip();
-        let (ours, carrier, mut tasks) =
-            carry(config, generation, mine.clone(), stopped.clone()).await?;
-
-        let parts = Parts {
-            history: Arc::clone(&history),
-            events: Arc::clone(&events),
-            meters: Arc::clone(&meters),
-            wake,
-            carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
-        };
-        let me = (NodeId::new(node), generation);
-        let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
-        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
-        tasks.extend(
-            keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
-        );
-        tasks.extend(keep_roll(config, &seat, &stopped));
-        // Before the first request, which must not find the whole of a limit.
-        seat.share_out(clock::now());
-        tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
-
+        let ground = Ground::lay(config).await?;
+        let Ground { meters, history, events, sink, fleet, roads, seat, identity, .. } = ground;
+        let Ground { ours, mine_out, mine, carrier, stop, stopped, mut tasks, .. } = ground;
+        let (tracer, exporter) = ground.tracing.unzip();
+        let node = seat.me.as_str();
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
@@ -245,6 +212,87 @@ impl App {
     /// A handle that cuts a shutdown short.
     pub fn hurry(&self) -> Hurry {
         Hurry(self.going.clone())
+    }
+}
+
+/// What stands before anybody can connect.
+struct Ground {
+    identity: Option<Arc<Identity>>,
+    meters: Arc<Meters>,
+    history: Arc<History>,
+    events: Arc<Events>,
+    sink: Sink,
+    fleet: Arc<Fleet>,
+    roads: Arc<Roads>,
+    seat: Arc<Seat>,
+    tracing: Option<(Arc<Tracer>, Exporter)>,
+    carrier: Option<Carrier>,
+    ours: watch::Receiver<Ours>,
+    mine_out: watch::Sender<Mine>,
+    mine: watch::Receiver<Mine>,
+    stop: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Ground {
+    /// Lays it: the endpoints with what they were, the ways to them, the seat in the fleet.
+    async fn lay(config: &Config) -> Result<Self, StartError> {
+        let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
+        let meters = Arc::new(Meters::new());
+        let history = Arc::new(History::default());
+        let wake = Arc::new(Notify::new());
+        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let generation = generation(config);
+        let events = Arc::new(Events::new(NodeId::new(node), generation));
+        let sink = sink(&history, &events, &meters, &wake);
+        let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
+        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &meters));
+        if let Some(keeper) = &keeper {
+            keeper.restore(&fleet);
+        }
+        let roads = Roads::new(&config.pools)?;
+        let (mine_out, mine) = watch::channel(Mine::default());
+        let (stop, stopped) = watch::channel(false);
+        let tracing = tracing_by(config, node, &meters)?;
+        let (ours, carrier, mut tasks) =
+            carry(config, generation, mine.clone(), stopped.clone()).await?;
+
+        let parts = Parts {
+            history: Arc::clone(&history),
+            events: Arc::clone(&events),
+            meters: Arc::clone(&meters),
+            wake,
+            carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
+        };
+        let me = (NodeId::new(node), generation);
+        let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
+        tasks.extend(
+            keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
+        );
+        tasks.extend(keep_roll(config, &seat, &stopped));
+        // Before the first request, which must not find the whole of a limit.
+        seat.share_out(clock::now());
+        tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
+        Ok(Self {
+            identity,
+            meters,
+            history,
+            events,
+            sink,
+            fleet,
+            roads,
+            seat,
+            tracing,
+            carrier,
+            ours,
+            mine_out,
+            mine,
+            stop,
+            stopped,
+            tasks,
+        })
     }
 }
 
