@@ -31,6 +31,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use metrics::Counter;
 use tokio::time::Sleep;
 
+pub(super) use self::cut::Interrupted;
 use self::pace::Pace;
 pub(super) use self::pace::Patience;
 pub(super) use self::proof::Proof;
@@ -145,11 +146,6 @@ enum State {
     /// The last event is ready; after it the connection is broken off.
     Breaking,
 }
-
-/// The error that ends a body uncleanly.
-#[derive(Debug, thiserror::Error)]
-#[error("the stream was interrupted")]
-pub struct Interrupted;
 
 impl<B> Relay<B>
 where
