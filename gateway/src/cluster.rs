@@ -13,6 +13,7 @@ mod probe;
 #[cfg(test)]
 pub(crate) mod rehearsal;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use quorum::{
     NodeId, ProbeResult, Said, Standing,
 };
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use self::chronicle::{Chronicle, Line};
 pub use self::deputy::{Deputy, Mark, Round, Try};
@@ -64,6 +66,8 @@ pub struct Seat {
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// When a sign of life of each other member last came.
+    beats: Mutex<BTreeMap<NodeId, Instant>>,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -109,6 +113,7 @@ impl Seat {
             chronicle: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            beats: Mutex::default(),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
@@ -126,6 +131,12 @@ impl Seat {
     /// The members as the carrier last showed them, this node excluded.
     pub fn members(&self) -> Arc<Vec<Member>> {
         Arc::clone(&lock(&self.members))
+    }
+
+    /// How long ago a sign of life of a member last came; `None`: none ever has.
+    pub fn heard_ago(&self, id: &NodeId) -> Option<Duration> {
+        let beat = lock(&self.beats).get(id).copied();
+        beat.map(|beat| clock::instant().saturating_duration_since(beat))
     }
 
     /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
@@ -219,6 +230,7 @@ impl Seat {
                 let heard = ours.borrow_and_update().clone();
                 *lock(&self.members) = Arc::new(heard.members);
                 *lock(&self.duplicate) = heard.duplicate;
+                *lock(&self.beats) = heard.beats;
             }
             self.round(&mine, heard);
             self.round_ms.store(millis(clock::now()), Ordering::Relaxed);

@@ -60,7 +60,8 @@ impl Admin {
             Me { card: self.seat.card(), generation: self.seat.generation, uptime: clock::now() };
         let views = self.seat.council().members(now);
         let row = |view: &MemberView| {
-            MemberRow::new(view, known.iter().find(|member| member.id == view.id), &me)
+            let member = known.iter().find(|member| member.id == view.id);
+            MemberRow::new(view, (member, self.seat.heard_ago(&view.id)), &me)
         };
         Members { members: views.iter().map(row).collect() }
     }
