@@ -6,6 +6,7 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod chronicle;
+mod commands;
 mod deputy;
 mod herald;
 mod holders;
@@ -24,10 +25,12 @@ use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
     NodeId, ProbeResult, Said, Standing,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use self::chronicle::{Chronicle, Line};
+use self::commands::{Asked, Seeds};
+pub use self::commands::{NotJoined, Refused};
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
@@ -68,6 +71,9 @@ pub struct Seat {
     duplicate: Mutex<Option<String>>,
     /// When a sign of life of each other member last came.
     beats: Mutex<BTreeMap<NodeId, Instant>>,
+    /// How far an operator wants this node to go.
+    asked: Asked,
+    seeds: Seeds,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -86,6 +92,8 @@ pub struct Parts {
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
+    /// Where orders to the carrier go; `None`: there is none.
+    pub carrier: Option<mpsc::Sender<gossip::Command>>,
 }
 
 impl Seat {
@@ -99,8 +107,9 @@ impl Seat {
         parts: Parts,
     ) -> Self {
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
-        let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
-        let holders = Mutex::new(Holders::new(me.clone(), seeds));
+        deputy.council().live_as(generation);
+        let seeds = cluster.map(|cluster| cluster.seeds.clone()).unwrap_or_default();
+        let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
             generation,
@@ -114,6 +123,8 @@ impl Seat {
             holders,
             duplicate: Mutex::default(),
             beats: Mutex::default(),
+            asked: Asked::default(),
+            seeds: Mutex::new(seeds),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
@@ -317,8 +328,7 @@ impl Seat {
             Decision::Opened { endpoint, opening, tally, electorate } => {
                 let took = now.saturating_sub(opening.since);
                 self.flipped("open");
-                let latency = self.parts.meters.histogram("flip_latency_seconds", &[]);
-                latency.record(took.as_secs_f64());
+                self.parts.meters.flip_latency.record(took.as_secs_f64());
                 tracing::warn!(%endpoint, incident = opening.incident, votes = tally.counted,
                     electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
             }
@@ -338,6 +348,14 @@ impl Seat {
             }
             Decision::Forced { endpoint, forced } => {
                 tracing::warn!(%endpoint, order = forced.as_str(), "an operator's order holds");
+            }
+            Decision::Ordered { verb, by, reason } => {
+                tracing::warn!(target: "audit", order = verb.as_str(), %by, reason,
+                    "an operator asks this node to go");
+                self.asked.raise(verb);
+            }
+            Decision::Forgotten { member, by } => {
+                tracing::warn!(target: "audit", %member, %by, "an operator forgets a lost member");
             }
         }
     }

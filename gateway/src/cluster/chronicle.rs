@@ -183,7 +183,8 @@ fn is_probing(step: &Step) -> bool {
     matches!(step.stage, Stage::Probing { .. })
 }
 
-/// What a decision is to whoever asks later; `None`: the steps tell it.
+/// What a decision is to whoever asks about an endpoint later; `None`: the steps tell it, or it is
+/// about none.
 pub(super) fn decided(now: Duration, council: &Council, decision: &Decision) -> Option<Line> {
     let line = |endpoint: &EndpointKey, scope, what| {
         Some(Line { endpoint: endpoint.clone(), scope, what })
@@ -207,7 +208,12 @@ pub(super) fn decided(now: Duration, council: &Council, decision: &Decision) -> 
         Decision::Forced { endpoint, forced } => {
             line(endpoint, "operator", ordered(now, council, endpoint, *forced))
         }
-        Decision::Probe { .. } | Decision::Lend { .. } | Decision::Recall { .. } => None,
+        Decision::Probe { .. }
+        | Decision::Lend { .. }
+        | Decision::Recall { .. }
+        // They are about members, whose history the events tell.
+        | Decision::Ordered { .. }
+        | Decision::Forgotten { .. } => None,
     }
 }
 
