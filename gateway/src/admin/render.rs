@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use quorum::{EndpointKey, Member};
 use quorum::view::MemberView;
+use quorum::{EndpointKey, Member};
 
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare};

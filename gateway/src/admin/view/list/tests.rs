@@ -17,7 +17,8 @@ const NOW: Duration = Duration::from_secs(100);
 
 /// A node with so many pools of so many endpoints each, `m-1/e-1` and so on.
 fn deputy(pools: usize, endpoints: usize) -> (NodeId, Arc<Fleet>, Deputy) {
-    let endpoint = |number: usize| format!("{{ name: e-{number}, address: \"http://h-{number}\" }}");
+    let endpoint =
+        |number: usize| format!("{{ name: e-{number}, address: \"http://h-{number}\" }}");
     let endpoints: Vec<String> = (1..=endpoints).map(endpoint).collect();
     let endpoints = endpoints.join(", ");
     let pool = |number: usize| format!("  - {{ name: m-{number}, endpoints: [ {endpoints} ] }}\n");
