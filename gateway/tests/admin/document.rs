@@ -94,3 +94,12 @@ async fn the_document_is_whole() {
     ids.dedup();
     assert_eq!(ids.len(), count, "{ids:?}");
 }
+
+#[tokio::test]
+async fn what_may_be_left_out_of_an_order_is_not_demanded() {
+    let house = house().await;
+    let document = document(&house).await;
+    assert_eq!(document["components"]["schemas"]["Order"]["required"], json!(["state"]));
+    let whoami = &document["components"]["schemas"]["Whoami"]["required"];
+    assert_eq!(whoami, &json!(["role", "node"]));
+}
