@@ -81,11 +81,6 @@ impl Voice {
         has_risen
     }
 
-    /// When the pulse last rose; `None`: it has not yet.
-    pub(crate) fn risen_at(&self) -> Option<Duration> {
-        self.pulse_at
-    }
-
     /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at
     /// rest says the same for hours.
     pub(crate) fn is_other(&mut self, heard: &[Heard]) -> bool {
