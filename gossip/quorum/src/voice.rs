@@ -156,6 +156,8 @@ pub(crate) struct Speech {
     pulse: u64,
     pulsed_at: Duration,
     last: BTreeMap<Key, (Stated, Duration)>,
+    /// Whether something was taken back that the set last said still holds.
+    has_forgotten: bool,
 }
 
 impl Speech {
@@ -168,7 +170,7 @@ impl Speech {
         items: Vec<Item>,
         pulse_every: Duration,
     ) -> Option<Said> {
-        let mut has_changed = false;
+        let mut has_changed = std::mem::take(&mut self.has_forgotten);
         let said: BTreeSet<Key> = items.iter().map(|item| key(&item.statement)).collect();
         for endpoint in endpoints {
             for kind in [Kind::Vote, Kind::Step, Kind::Override, Kind::Window] {
@@ -230,9 +232,12 @@ impl Speech {
         })
     }
 
-    /// Takes back all that was said of an endpoint.
+    /// Takes back all that was said of an endpoint. The next set is without it, though nothing else
+    /// may be new: others would go by the old one.
     pub(crate) fn forget(&mut self, endpoint: &EndpointKey) {
+        let before = self.last.len();
         self.last.retain(|(about, _), _| about != endpoint);
+        self.has_forgotten |= self.last.len() < before;
     }
 }
 
