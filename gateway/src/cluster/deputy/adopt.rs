@@ -48,7 +48,10 @@ impl Deputy {
 #[cfg(test)]
 mod tests {
     use breaker::{Cause, Errand, Outcome, State};
-    use quorum::{EndpointKey, NodeId};
+    use quorum::{
+        Basis, Card, EndpointKey, Evidence, Heard, Member, NodeId, Standing, Statement, Vote,
+        VoteState,
+    };
 
     use super::*;
     use crate::cluster::council_rule;
@@ -73,18 +76,37 @@ models: [ {{ name: m, endpoints: [ {rows} ] }} ]
         config::parse(&text, "test.yaml", &|_| None).unwrap().pools
     }
 
-    /// A node alone, whose fleet has `m/a` out, at `at(3)`.
+    /// Another member, which votes against `m/a`.
+    fn other(pulse: u64) -> Member {
+        let (basis, state, age) = (Basis::FirstHand, VoteState::Stands, at(1));
+        let (reason, evidence) = ("faults".to_owned(), Evidence::default());
+        let vote = Vote { incident: 1, basis, state, reason, evidence, age };
+        let statement = Statement::Vote(EndpointKey::new("m/a"), vote);
+        let (version, config_hash) = (String::new(), String::new());
+        let standing = Standing::Serving;
+        Member {
+            id: NodeId::new("gw-2"),
+            generation: 1,
+            address: String::new(),
+            is_live: true,
+            card: Some(Card { version, config_hash, standing, is_suspect: false }),
+            pulse,
+            heard: vec![Heard { seq: 1, statement }],
+        }
+    }
+
+    /// One of two nodes, whose fleet has `m/a` out, at `at(3)`.
     fn convicted() -> Deputy {
         let sink: crate::fleet::Sink = Arc::new(|_| {});
         let fleet = Fleet::new(&pools(&[("a", "a"), ("b", "b")]), &Meters::new(), &sink);
         let deputy = Deputy::new(NodeId::new("gw"), council_rule(None), Arc::new(fleet), at(0));
-        deputy.round(at(1), &[]);
+        deputy.round(at(1), &[other(1)]);
         let a = endpoint(&deputy, "m/a").unwrap();
         let fault = Outcome::Fault { weight: 1.0, cause: Cause::Refused };
         let admitted = a.admit(at(1), Errand::Request { prompt_tokens: 1 }).unwrap();
         admitted.settle(at(1), fault);
-        deputy.round(at(2), &[]);
-        deputy.round(at(3), &[]);
+        deputy.round(at(2), &[other(2)]);
+        deputy.round(at(3), &[other(3)]);
         assert!(deputy.council().is_open(&a.key) && a.is_held());
         deputy
     }
@@ -106,7 +128,7 @@ models: [ {{ name: m, endpoints: [ {rows} ] }} ]
         let a = endpoint(&deputy, "m/a").unwrap();
         assert!(a.is_held() && a.local_opening().is_none(), "it holds no opinion of its own");
         assert_eq!(a.view(at(4)).state, State::Closed);
-        deputy.round(at(5), &[]);
+        deputy.round(at(5), &[other(4)]);
         assert!(a.is_held(), "a round later too");
     }
 
