@@ -1,6 +1,7 @@
 //! The whole gateway put together, and taken apart again in good order: the only file that knows
 //! every part.
 
+mod departure;
 mod live;
 
 use std::io;
@@ -16,6 +17,10 @@ use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+pub use self::departure::Hurry;
+use self::departure::{Departure, Going, Told};
+use self::live::Live;
+pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
 use crate::clock;
 use crate::cluster::{Parts, Seat};
@@ -25,18 +30,14 @@ use crate::fleet::{Fleet, Happening, Sink};
 use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
-use crate::metrics::Meters;
+use crate::metrics::{Meters, words};
 use crate::reload::Reload;
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
-use crate::upstream::{RoadError, Roads, Upstream};
+use crate::trace::{Exporter, Tracer};
+use crate::upstream::{self, RoadError, Roads, Upstream};
 
-use self::live::Live;
-pub use self::live::Relevel;
-
-/// Leaving the fleet waits this long for the last word to go out.
-const LAST_WORD: Duration = Duration::from_secs(2);
 /// Samples of histograms are folded this often: a few megabytes at most at ten thousand requests a second.
 const FOLD_EVERY: Duration = Duration::from_secs(5);
 
@@ -65,6 +66,9 @@ pub enum StartError {
     /// The way to an endpoint.
     #[error(transparent)]
     Road(#[from] RoadError),
+    /// The way to the collector of traces.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] upstream::TlsError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -97,14 +101,11 @@ pub struct App {
     pub events: Arc<Events>,
     /// Who it is to its clients; `None`: they connect in the clear.
     pub identity: Option<Arc<Identity>>,
-    server: Server,
-    admin: Arc<Admin>,
-    mine: watch::Receiver<Mine>,
-    stop: watch::Sender<bool>,
+    going: watch::Sender<Going>,
+    leaving: JoinHandle<()>,
     stop_admin: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
-    checks: Arc<Checks>,
     admin_task: JoinHandle<()>,
+    exporter: Option<JoinHandle<()>>,
 }
 
 impl App {
@@ -138,24 +139,20 @@ impl App {
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
+        let (tracer, exporter) = tracing_by(config, node, &meters)?.unzip();
         let (ours, carrier, mut tasks) =
             carry(config, generation, mine.clone(), stopped.clone()).await?;
 
-        let card = Card {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: config.hash(),
-            standing: Standing::Serving,
-            is_suspect: false,
-        };
         let parts = Parts {
             history: Arc::clone(&history),
             events: Arc::clone(&events),
             meters: Arc::clone(&meters),
             wake,
+            carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
         };
         let me = (NodeId::new(node), generation);
         let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
-        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, endpoints, parts));
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
         tasks.extend(
             keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
         );
@@ -168,7 +165,7 @@ impl App {
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
-        let gate = live::gate(config, node, &fleet, &meters, None);
+        let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         let checks = Arc::new(Checks::default());
@@ -194,9 +191,23 @@ impl App {
         let admin = Arc::new(admin);
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
+        let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
+        let (going, gone) = watch::channel(Going::Staying);
+        let told = Told::new(&seat, gone);
+        let address = server.address;
+        let departure = Departure {
+            admin,
+            seat: Arc::clone(&seat),
+            server,
+            mine,
+            stop,
+            tasks,
+            checks,
+            reload: Arc::clone(&reload),
+        };
         Ok(Self {
-            address: server.address,
+            address,
             admin_address,
             gossip_address: carrier.map(|carrier| carrier.local_addr),
             seat,
@@ -204,14 +215,11 @@ impl App {
             meters,
             events,
             identity,
-            server,
-            admin,
-            mine,
-            stop,
+            going,
+            leaving: tokio::spawn(departure.run(told)),
             stop_admin,
-            tasks,
-            checks,
             admin_task,
+            exporter,
         })
     }
 
@@ -221,28 +229,32 @@ impl App {
     }
 
     /// Leaves in good order: not ready at once, out of the electorate at once, new connections still
-    /// served for the drain's delay, streams finished up to its time-out.
-    pub async fn shutdown(mut self) {
-        let server = self.reload.config().server.clone();
-        let (delay, patience) = (server.drain_delay, server.drain_timeout);
-        self.admin.drain();
-        self.leave().await;
-        tokio::time::sleep(delay).await;
-        self.server.drain(patience).await;
+    /// served for the drain's delay, streams finished up to its time-out; those that are not get an
+    /// error event and an unclean end.
+    pub async fn shutdown(self) {
+        self.going.send_replace(Going::Ending);
+        let _ = self.leaving.await;
         let _ = self.stop_admin.send(true);
         let _ = self.admin_task.await;
+        // By now every request has ended; its spans get their own time to arrive.
+        if let Some(exporter) = self.exporter {
+            let _ = exporter.await;
+        }
     }
 
-    async fn leave(&mut self) {
-        self.checks.end();
-        self.seat.stand(Standing::Left);
-        let has_left =
-            |mine: &Mine| mine.card.as_ref().is_some_and(|card| card.standing == Standing::Left);
-        let _ = tokio::time::timeout(LAST_WORD, self.mine.wait_for(has_left)).await;
-        let _ = self.stop.send(true);
-        for task in self.tasks.drain(..) {
-            let _ = tokio::time::timeout(LAST_WORD, task).await;
-        }
+    /// A handle that cuts a shutdown short.
+    pub fn hurry(&self) -> Hurry {
+        Hurry(self.going.clone())
+    }
+}
+
+/// What this node says of itself at first.
+fn card(config: &Config) -> Card {
+    Card {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_hash: config.hash(),
+        standing: Standing::Serving,
+        is_suspect: false,
     }
 }
 
@@ -279,6 +291,17 @@ fn keep_roll(
     let roll = Roll::beside(&state.path, state.every);
     roll.recall(seat);
     Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
+}
+
+/// Who tells a collector of requests, if one is configured.
+fn tracing_by(
+    config: &Config,
+    node: &str,
+    meters: &Meters,
+) -> Result<Option<(Arc<Tracer>, Exporter)>, StartError> {
+    let Some(otlp) = &config.telemetry else { return Ok(None) };
+    let (tracer, exporter) = Tracer::new(otlp, node, meters)?;
+    Ok(Some((Arc::new(tracer), exporter)))
 }
 
 /// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
@@ -327,8 +350,12 @@ fn sink(
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
         let reason = transition.reason.to_string();
-        let labels =
-            [("endpoint", endpoint.as_str()), ("from", from.as_str()), ("to", to.as_str())];
+        let labels = [
+            ("endpoint", endpoint.as_str()),
+            ("from", from.as_str()),
+            ("to", to.as_str()),
+            ("reason", words::reason(transition.reason)),
+        ];
         // A tenant's breaker is this node's affair: counted without its name, no news to the fleet.
         if let Some(tenant) = tenant {
             tracing::info!(%endpoint, %tenant, %from, %to, %reason, "breaker of a tenant");

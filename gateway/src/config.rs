@@ -24,10 +24,13 @@ mod check;
 mod codes;
 mod error;
 mod file;
+mod form;
 mod limits;
 mod probe;
 mod scalar;
+mod schema;
 mod section;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -35,12 +38,14 @@ use crate::fnv;
 
 pub use address::is_metadata_address;
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
-pub use error::ConfigError;
+pub use error::{ConfigError, nearest};
 pub use limits::{
     API_KEYS_MAX, ApiKey, CORS_ORIGINS_MAX, Cors, FailClosed, FailoverOn, KEY_MODELS_MAX, Limits,
     Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
+pub use schema::schema;
+pub use telemetry::Otlp;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -132,6 +137,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
 }
 
+/// Reads the address of a seed: `host:port`.
+///
+/// # Errors
+/// The text is anything else; the error says what to write and does not repeat the text.
+pub fn parse_seed(text: &str) -> Result<String, String> {
+    address::host_and_port(text).map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
+}
+
 /// Everything this gateway was told to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -153,6 +166,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// What is logged and how.
     pub log: Log,
+    /// Who is told of requests, by traces; `None`: nobody.
+    pub telemetry: Option<Otlp>,
 }
 
 impl Config {

@@ -281,3 +281,80 @@ async fn the_metrics_carry_the_names_of_the_interface() {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
 }
+
+#[test]
+fn an_imported_file_passes_the_check_once_its_variables_are_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let (theirs, ours) = (directory.path().join("config.yml"), directory.path().join("gw.yml"));
+    std::fs::write(
+        &theirs,
+        "model_list:
+  - model_name: llama
+    litellm_params: { model: hosted_vllm/meta/llama, api_base: http://10.0.0.1:8000/v1, rpm: 5 }
+  - model_name: llama
+    litellm_params: { model: gpt-4o, api_key: sk-CANARY-clear }
+  - { model_name: nova, litellm_params: { model: bedrock/nova } }
+general_settings: { master_key: os.environ/MASTER }
+",
+    )
+    .unwrap();
+    let (from, to) = (theirs.to_str().unwrap(), ours.to_str().unwrap());
+    let output = quorumgate(&["import", "litellm", from]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("set LLAMA_OPENAI_KEY to it"), "{told}");
+    std::fs::write(&ours, &output.stdout).unwrap();
+    let yaml = String::from_utf8(output.stdout).unwrap();
+    assert!(!format!("{told}{yaml}").contains("CANARY"), "{told}{yaml}");
+
+    let unset = quorumgate(&["check", to]);
+    assert_eq!(unset.status.code(), Some(64));
+    let checked = Command::new(env!("CARGO_BIN_EXE_quorumgate"))
+        .args(["check", to])
+        .envs([("LLAMA_OPENAI_KEY", "x"), ("MASTER", "y"), ("MASTER_SHA256", &*"1".repeat(64))])
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
+
+    let document = quorumgate(&["import", "litellm", from, "-o", "json"]).stdout;
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    assert_eq!(document["yaml"], yaml);
+    assert!(document["notes"][0].as_str().unwrap().contains("bedrock"), "{document}");
+    for (file, part) in [("/nonexistent", "/nonexistent"), (to, "there is no model_list")] {
+        let refused = quorumgate(&["import", "litellm", file]);
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(64));
+        assert!(error.lines().count() == 1 && error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn what_is_printed_for_editors_and_shells_is_what_they_read() {
+    let schema = quorumgate(&["schema"]);
+    let schema: Value = serde_json::from_slice(&schema.stdout).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema, gateway::config::schema());
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(quorumgate(&["completions", shell]).stdout).unwrap();
+        assert!(script.contains("endpoints") && script.contains("explain"), "{shell}");
+    }
+}
+
+#[test]
+fn help_names_the_codes_and_a_slip_is_64_with_what_to_write() {
+    let help = quorumgate(&["--help"]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    for part in ["quorumgate explain", "quorumgate close", "QUORUMGATE_TOKEN", "77 the token"] {
+        assert!(help.contains(part), "{part:?} is missing in\n{help}");
+    }
+    for verb in ["endpoints", "open", "drain", "events", "top", "reload", "join"] {
+        let output = quorumgate(&[verb, "--help"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.contains("Exit codes: 0") && text.contains("--admin"), "{text}");
+    }
+    let slip = quorumgate(&["endpoint"]);
+    assert_eq!(slip.status.code(), Some(64));
+    let error = String::from_utf8(slip.stderr).unwrap();
+    assert!(error.contains("'endpoints'"), "{error}");
+}

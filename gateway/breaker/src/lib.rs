@@ -46,8 +46,9 @@ pub use crate::breaker::Breaker;
 pub use crate::permit::{Permit, Terms};
 pub use crate::relative::Sample;
 pub use crate::rule::{
-    DEADLINE_MARGIN, HALF_OPEN_REQUESTS_MAX, HalfOpenRule, JITTER, LAZY_TTL, Mode, OpenRule,
-    P95Rule, Recovery, Rule, RuleError, SLOW_CONFIRMATIONS_MAX, SlowRule,
+    COUNT_MAX, DEADLINE_MARGIN, HALF_OPEN_REQUESTS_MAX, HalfOpenRule, JITTER, LAZY_TTL,
+    MIN_REQUESTS_MAX, Mode, OpenRule, P95Rule, Recovery, Rule, RuleError, SLOW_CONFIRMATIONS_MAX,
+    SlowRule,
 };
 pub use crate::snapshot::{SavedCounts, SavedEvidence, SavedPhase, SavedTimes, Snapshot};
 pub use crate::times::Timing;

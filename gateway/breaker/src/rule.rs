@@ -11,7 +11,7 @@ mod check;
 use std::time::Duration;
 
 pub(crate) use crate::rule::check::DURATION_MAX;
-pub use crate::rule::check::RuleError;
+pub use crate::rule::check::{COUNT_MAX, MIN_REQUESTS_MAX, RuleError};
 
 /// How far a cool-down strays from its nominal length, either way, as a share of it.
 ///

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use quorum::{EndpointKey, NodeId};
+use quorum::EndpointKey;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 use super::route::{Asked, Later};
 use super::table::ROUTES;
@@ -27,7 +26,12 @@ pub(super) fn metrics(admin: &Admin, _: &Asked<'_>) -> Reply {
 }
 
 pub(super) fn describe(admin: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Json(StatusCode::OK, openapi::document(ROUTES, admin.seat.me.as_str()))
+    let fleet = admin.seat.fleet();
+    let first = fleet.endpoints().next();
+    let (pool, name) =
+        first.map_or(("", ""), |(pool, one)| (pool.name.as_str(), one.config.name.as_str()));
+    let examples = openapi::Examples { node: admin.seat.me.as_str(), pool, name };
+    Reply::Json(StatusCode::OK, openapi::document(ROUTES, &examples))
 }
 
 /// What the token that is shown allows.
@@ -95,15 +99,6 @@ pub(super) fn reload(admin: Arc<Admin>, _: &Asked<'_>) -> Later {
 
 pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {
     orders::force(&admin.seat, &key(asked), &asked.body)
-}
-
-pub(super) fn forget(admin: &Admin, asked: &Asked<'_>) -> Reply {
-    let id = asked.named("id");
-    if admin.seat.council().forget(&NodeId::new(id)) {
-        return Reply::Json(StatusCode::OK, json!({ "forgotten": id }));
-    }
-    let message = "No such member is lost; only a lost member can be forgotten.";
-    Reply::error(StatusCode::CONFLICT, "not_lost", message)
 }
 
 pub(super) fn mute(admin: &Admin, asked: &Asked<'_>) -> Reply {

@@ -6,6 +6,7 @@
 //! Invariants: nothing is read from anywhere but the sections and the variables they name; a
 //! configuration comes out whole or not at all.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use super::Config;
 use super::error::{ConfigError, did_you_mean};
 use super::file::{File, Given, Scalar};
+use super::form::{Form, Forms};
 use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
 
@@ -24,6 +26,7 @@ mod limits;
 mod models;
 mod process;
 mod retry;
+mod telemetry;
 
 /// Longest duration of any setting; more is a slip of the pen.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -42,8 +45,19 @@ pub(super) fn check(
     source_name: &str,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, ConfigError> {
-    let source = Source { file: source_name, env };
-    let root = Section::root(&source);
+    checked(&Source { file: source_name, env, forms: None }, file)
+}
+
+/// Checks `file`, which must be accepted, and says of each setting that is looked at what it takes.
+pub(super) fn forms(file: &File) -> Forms {
+    let forms = RefCell::default();
+    let checked = checked(&Source { file: "forms", env: &|_| None, forms: Some(&forms) }, file);
+    debug_assert!(checked.is_ok(), "{checked:?}");
+    forms.into_inner()
+}
+
+fn checked(source: &Source<'_>, file: &File) -> Result<Config, ConfigError> {
+    let root = Section::root(source);
     let server = process::server(&root, &file.server)?;
     let admin = process::admin(&root, &file.admin, server.listen)?;
     let pools = models::pools(&root, file)?;
@@ -56,6 +70,7 @@ pub(super) fn check(
         api_keys: callers::api_keys(&root, file, &pools)?,
         retry: retry::retry(&root, file, &pools)?,
         log: process::log(&root, &file.log)?,
+        telemetry: telemetry::telemetry(&root, &file.telemetry)?,
         pools,
     })
 }
@@ -107,7 +122,7 @@ fn listen(text: &str) -> Result<SocketAddr, Refusal> {
 fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Refusal> {
     known.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice).ok_or_else(|| {
         let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-        Refusal::new("is not known", did_you_mean(text, &words))
+        Refusal::new("is not known", did_you_mean(text, &words)).of(Form::words(&words))
     })
 }
 

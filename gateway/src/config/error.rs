@@ -47,7 +47,7 @@ pub enum ConfigError {
 const NAME_CHARACTERS_MAX: usize = 64;
 
 /// Finds the one of `known` that `name` was most probably meant to be, if any is near enough.
-pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let length = name.chars().count();
     if length > NAME_CHARACTERS_MAX {
         return None;

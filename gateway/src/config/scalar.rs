@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::MASK;
+use super::form::Form;
 
 /// Longest value of one setting after expansion, in bytes.
 const VALUE_BYTES_MAX: usize = 4_096;
@@ -25,11 +26,18 @@ pub(super) struct Refusal {
     pub(super) problem: String,
     /// What to do.
     pub(super) cure: String,
+    /// What is taken instead, for the schema.
+    pub(super) form: Form,
 }
 
 impl Refusal {
     pub(super) fn new(problem: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { problem: problem.into(), cure: cure.into() }
+        Self { problem: problem.into(), cure: cure.into(), form: Form::Text }
+    }
+
+    /// The same of a value that must have this form.
+    pub(super) fn of(self, form: Form) -> Self {
+        Self { form, ..self }
     }
 }
 
@@ -125,13 +133,24 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|one| if is_breaking(one) { ' ' } else { one }).collect()
 }
 
-/// Quotes `text` for an error: on one line, cut to a readable length, and without what stands
-/// before an `@`, where addresses carry a password.
+/// Quotes `text` for an error: on one line, cut to a readable length, and without what may be a secret:
+/// what stands before an `@` or behind a `?` or `#`, where addresses carry passwords and keys, and whatever
+/// looks like a key.
 pub(super) fn shown(text: &str) -> String {
-    let line = match one_line(text).rsplit_once('@') {
+    let mut line = match one_line(text).rsplit_once('@') {
         Some((_, after)) => format!("{MASK}@{after}"),
         None => one_line(text),
     };
+    if line.contains("://")
+        && let Some(end) = line.find(['?', '#'])
+    {
+        line.truncate(end + 1);
+        line.push_str(MASK);
+    }
+    if let Some(start) = line.find(KEY_BEGINS) {
+        line.truncate(start);
+        line.push_str(MASK);
+    }
     match line.char_indices().nth(SHOWN_CHARACTERS_MAX) {
         Some((end, _)) => format!("\"{}…\"", line.get(..end).unwrap_or_default()),
         None => format!("\"{line}\""),
@@ -143,6 +162,9 @@ fn is_breaking(one: char) -> bool {
     one.is_control() || one == '\u{2028}' || one == '\u{2029}'
 }
 
+/// How the keys of most providers begin.
+pub(super) const KEY_BEGINS: &str = "sk-";
+
 /// Milliseconds in each unit, the largest first, as they may follow each other.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -151,18 +173,20 @@ const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), 
 /// # Errors
 /// Anything else, or a value out of `range`.
 pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Refusal> {
+    let form = || Form::Duration(range.clone());
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare {
-        return Err(Refusal::new("has no unit", "write 10s"));
+        return Err(Refusal::new("has no unit", "write 10s").of(form()));
     }
     let value = milliseconds(text)
         .map(Duration::from_millis)
-        .ok_or_else(|| Refusal::new("is not a duration", "write 10s (or 250ms, 5m, 1m30s, 1h)"))?;
+        .ok_or_else(|| Refusal::new("is not a duration", "write 10s (or 250ms, 5m, 1m30s, 1h)"))
+        .map_err(|refusal| refusal.of(form()))?;
     if range.contains(&value) {
         return Ok(value);
     }
     let (least, most) = (duration_text(*range.start()), duration_text(*range.end()));
-    Err(Refusal::new("is out of range", format!("use {least} to {most}")))
+    Err(Refusal::new("is out of range", format!("use {least} to {most}")).of(form()))
 }
 
 fn milliseconds(text: &str) -> Option<u64> {
@@ -221,12 +245,13 @@ pub(super) fn size(text: &str, range: RangeInclusive<u64>) -> Result<u64, Refusa
         .ok()
         .zip(factor)
         .and_then(|(number, factor)| number.checked_mul(factor))
-        .ok_or_else(|| Refusal::new("is not a size", "write 10MiB (or 64KiB, or plain bytes)"))?;
+        .ok_or_else(|| Refusal::new("is not a size", "write 10MiB (or 64KiB, or plain bytes)"))
+        .map_err(|refusal| refusal.of(Form::Size(range.clone())))?;
     if range.contains(&value) {
         return Ok(value);
     }
     let (least, most) = (size_text(*range.start()), size_text(*range.end()));
-    Err(Refusal::new("is out of range", format!("use {least} to {most}")))
+    Err(Refusal::new("is out of range", format!("use {least} to {most}")).of(Form::Size(range)))
 }
 
 /// Writes a size as `size` reads it, in the largest unit that loses nothing.
@@ -254,6 +279,7 @@ where
         .ok()
         .filter(|value| is_number && range.contains(value))
         .ok_or_else(|| Refusal::new(problem, format!("use {least} to {most}")))
+        .map_err(|refusal| refusal.of(Form::whole(&range)))
 }
 
 /// Reads a number that may have a fraction.
@@ -265,7 +291,7 @@ pub(super) fn fraction(text: &str) -> Result<f64, Refusal> {
     text.parse::<f64>()
         .ok()
         .filter(|value| is_plain && value.is_finite())
-        .ok_or_else(|| Refusal::new("is not a number", "write it like 0.5"))
+        .ok_or_else(|| Refusal::new("is not a number", "write it like 0.5").of(Form::Fraction))
 }
 
 /// Reads `true` or `false`.
@@ -276,7 +302,7 @@ pub(super) fn truth(text: &str) -> Result<bool, Refusal> {
     match text {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(Refusal::new("is neither true nor false", "write one of them")),
+        _ => Err(Refusal::new("is neither true nor false", "write one of them").of(Form::Truth)),
     }
 }
 
@@ -289,7 +315,9 @@ pub(super) fn name(text: &str, most: usize, marks: &str) -> Result<String, Refus
     if !text.is_empty() && text.len() <= most && text.chars().all(is_allowed) {
         return Ok(text.to_owned());
     }
-    Err(Refusal::new("is not a valid name", format!("use 1 to {most} letters, digits and {marks}")))
+    let cure = format!("use 1 to {most} letters, digits and {marks}");
+    let form = Form::Name { most, marks: marks.to_owned() };
+    Err(Refusal::new("is not a valid name", cure).of(form))
 }
 
 /// Takes a value that can be shown as a credential in a header.

@@ -7,8 +7,11 @@
 //! Invariants: a refusal shows what stands in the file, never what a variable held, and nothing at
 //! all of a secret.
 
+use std::cell::RefCell;
+
 use super::error::ConfigError;
 use super::file::{At, Given, Place, Scalar};
+use super::form::{Forms, Known};
 use super::scalar::{self, Refusal};
 use super::{MASK, Secret};
 
@@ -18,6 +21,8 @@ pub(super) struct Source<'a> {
     pub(super) file: &'a str,
     /// The answer for `${VARIABLE}`.
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+    /// Where it is written down what each setting takes, if anybody wants to know.
+    pub(super) forms: Option<&'a RefCell<Forms>>,
 }
 
 /// One mapping of the file.
@@ -93,10 +98,19 @@ impl<'a> Section<'a> {
         given: &Given<Scalar>,
         parse: impl Fn(&str) -> Result<T, Refusal>,
     ) -> Result<Option<T>, ConfigError> {
+        self.note(key, &parse);
         let Some(at) = given.at() else {
             return Ok(None);
         };
         self.parsed(key, at, parse).map(Some)
+    }
+
+    /// Writes down what is taken under `key`, if anybody wants to know: `parse` itself is asked, so
+    /// that nothing else can be said than what holds.
+    fn note<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, Refusal>) {
+        let Some(forms) = self.source.forms else { return };
+        let known = Known::of(|text| parse(text).map(drop));
+        forms.borrow_mut().note(&self.path_of(key), known);
     }
 
     /// Reads the entry at `index` of the list under `key` with `parse`.
@@ -110,7 +124,9 @@ impl<'a> Section<'a> {
         entry: &At<Scalar>,
         parse: impl Fn(&str) -> Result<T, Refusal>,
     ) -> Result<T, ConfigError> {
-        self.parsed(&format!("{key}[{index}]"), entry, parse)
+        let key = format!("{key}[{index}]");
+        self.note(&key, &parse);
+        self.parsed(&key, entry, parse)
     }
 
     fn parsed<T>(
@@ -157,6 +173,9 @@ impl<'a> Section<'a> {
         cure: &str,
         parse: impl Fn(&str) -> Result<T, Refusal>,
     ) -> Result<T, ConfigError> {
+        if let Some(forms) = self.source.forms {
+            forms.borrow_mut().require(&self.path_of(key));
+        }
         self.optional(key, given, parse)?.ok_or_else(|| self.refuse(key, None, "is missing", cure))
     }
 
@@ -183,6 +202,7 @@ impl<'a> Section<'a> {
         given: &Given<Scalar>,
         parse: impl Fn(&str) -> Result<T, Refusal>,
     ) -> Result<Option<T>, ConfigError> {
+        self.note(key, &parse);
         let Some(raw) = given.get() else {
             return Ok(None);
         };

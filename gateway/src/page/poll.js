@@ -7,27 +7,27 @@
 const EVERY = 1_000;
 /** A round may take a fifth of the time at most. */
 const REST = 4;
+/** What happens may hurry a round, but never closer than this to the last one, nor than it took. */
+const HURRIED = 100;
 /** The longest pause of a round that works, and of one that fails. */
 const PAUSE_MAX = 15_000;
 const BACKOFF_MAX = 10_000;
 
-/** Runs `round` for as long as the page is seen; it throws to say that it has failed. */
+/**
+ * Runs `round` for as long as the page is seen; it throws to say that it has failed. It may return the
+ * ms that it took in its usual course, so that a rare long one does not slow down the next.
+ */
 export class Poll {
   #round;
   #timer = null;
   #isBusy = false;
   #wantsMore = false;
   #failures = 0;
-  #next = 0;
+  #earliest = 0;
 
   constructor(round) {
     this.#round = round;
     document.addEventListener("visibilitychange", () => this.now());
-  }
-
-  /** When the next round begins, on the clock of `performance.now`. */
-  get next() {
-    return this.#next;
   }
 
   /** Begins a round at once; while one is under way, right after it. */
@@ -41,26 +41,38 @@ export class Poll {
     void this.#run();
   }
 
+  /** Begins a round as soon as the node can bear it: something has happened. */
+  soon() {
+    const pause = this.#earliest - performance.now();
+    if (this.#isBusy || pause <= 0) {
+      this.now();
+    } else if (this.#failures === 0) {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.now(), pause);
+    }
+  }
+
   async #run() {
     this.#isBusy = true;
     this.#wantsMore = false;
     const began = performance.now();
+    let usual;
     try {
-      await this.#round();
+      usual = await this.#round();
       this.#failures = 0;
     } catch {
       this.#failures += 1;
     }
     this.#isBusy = false;
-    this.#wait(performance.now() - began);
+    this.#wait(usual ?? performance.now() - began);
   }
 
   #wait(took) {
     const calm = Math.min(PAUSE_MAX, Math.max(EVERY - took, took * REST, 0));
     const patient = Math.min(BACKOFF_MAX, EVERY * 2 ** (this.#failures - 1));
-    const more = took < EVERY ? 100 : calm;
-    const pause = this.#failures > 0 ? patient : this.#wantsMore ? more : calm;
-    this.#next = performance.now() + pause;
+    const hurried = Math.min(calm, Math.max(HURRIED, took));
+    const pause = this.#failures > 0 ? patient : this.#wantsMore ? hurried : calm;
+    this.#earliest = performance.now() + hurried;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.now(), pause);
   }

@@ -12,6 +12,7 @@
 //! held for a client that does not read is bounded by [`TAIL_BYTES_MAX`], [`ready::TOGETHER_BYTES_MAX`]
 //! and one read.
 
+mod cut;
 mod pace;
 mod proof;
 mod ready;
@@ -42,6 +43,7 @@ use super::usage::Usage;
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Admission;
+use crate::metrics::UpstreamError;
 use crate::upstream::Arrival;
 
 /// A tail without an event's end is passed on at this size rather than held.
@@ -315,10 +317,14 @@ where
     /// evidence of slowness is no fault besides, and one that came on until it was cut is none at all.
     fn give_up(&mut self) {
         let is_silent = self.pace.is_silent(clock::instant());
-        if self.admission.as_ref().is_some_and(Admission::is_slow) {
-            self.settle(Outcome::Slow(SlowKind::Total));
-        } else if !is_silent {
-            self.settle(Outcome::Neutral);
+        let is_slow = self.admission.as_ref().is_some_and(Admission::is_slow);
+        let outcome = if is_slow { Outcome::Slow(SlowKind::Total) } else { Outcome::Neutral };
+        if is_slow || !is_silent {
+            // What is no fault is an error all the same.
+            self.admission
+                .iter()
+                .for_each(|one| one.endpoint().meters.error(UpstreamError::Timeout));
+            self.settle(outcome);
         }
         self.interrupt(Cause::Timeout);
     }

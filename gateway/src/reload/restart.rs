@@ -15,6 +15,7 @@ pub(super) fn keys(boot: &Config, new: &Config) -> Vec<&'static str> {
         cluster,
         state,
         log,
+        telemetry,
         fail_closed: _,
         api_keys: _,
         retry: _,
@@ -27,6 +28,7 @@ pub(super) fn keys(boot: &Config, new: &Config) -> Vec<&'static str> {
         ("admin.listen", admin.listen != new.admin.listen),
         ("log.format", log.format != new.log.format),
         ("state", *state != new.state),
+        ("telemetry", *telemetry != new.telemetry),
     ]
     .into_iter()
     .filter_map(|(key, differs)| differs.then_some(key))

@@ -18,6 +18,8 @@ mod canary;
 mod carrier;
 #[path = "fleet/chance.rs"]
 mod chance;
+#[path = "fleet/commands.rs"]
+mod commands;
 #[path = "fleet/committee.rs"]
 mod committee;
 #[path = "fleet/ledger.rs"]
@@ -40,6 +42,8 @@ mod races;
 mod recall;
 #[path = "fleet/recovery.rs"]
 mod recovery;
+#[path = "fleet/room.rs"]
+mod room;
 #[path = "fleet/schedules.rs"]
 mod schedules;
 #[path = "fleet/seconding.rs"]

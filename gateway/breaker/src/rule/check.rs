@@ -20,7 +20,7 @@ pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const DURATION_MIN: Duration = Duration::from_millis(1);
 
 /// The largest count of any setting that has no bound of its own.
-const COUNT_MAX: u32 = 10_000;
+pub const COUNT_MAX: u32 = 10_000;
 
 /// The fastest rate that can be asked for; no model writes as fast.
 const TOKENS_PER_SECOND_MAX: f64 = 100_000.0;
@@ -35,6 +35,9 @@ const MIN_REQUESTS_ALWAYS_FINE: u32 = 10;
 /// How many times the failure threshold `min_requests` may be; beyond it, an endpoint with little
 /// traffic never has enough requests for its failure ratio to be looked at.
 const MIN_REQUESTS_PER_THRESHOLD: u32 = 3;
+
+/// The most that `min_requests` can be, beside the largest failure threshold.
+pub const MIN_REQUESTS_MAX: u32 = COUNT_MAX * MIN_REQUESTS_PER_THRESHOLD;
 
 impl Rule {
     /// Checks every setting and every pair of settings that could defeat each other.

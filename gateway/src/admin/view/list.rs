@@ -2,6 +2,7 @@
 //!
 //! Invariants: an answer has at most [`LIMIT_MAX`] rows; rows come in the order of the configuration.
 
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use quorum::{Council, Forced, NodeId};
@@ -117,7 +118,7 @@ impl Endpoints {
     pub(crate) fn new<'c>(
         now: Duration,
         (me, fleet): (&NodeId, &Fleet),
-        council: impl FnOnce() -> std::sync::MutexGuard<'c, Council>,
+        council: impl FnOnce() -> MutexGuard<'c, Council>,
         wanted: &Wanted,
     ) -> Result<Self, String> {
         if let Some(pool) = &wanted.pool
@@ -164,23 +165,4 @@ impl Counts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_be_asked_is_strict() {
-        let refused = |pairs: &[(&'static str, &'static str)]| {
-            Wanted::new(pairs.iter().copied()).unwrap_err()
-        };
-        assert!(refused(&[("sort", "name")]).contains("pool, state, limit and after"));
-        assert!(refused(&[("limit", "0")]).contains("from 1 to 10000"));
-        assert!(refused(&[("limit", "10001")]).contains("from 1 to 10000"));
-        assert!(refused(&[("limit", "-1")]).contains("limit"));
-        assert!(refused(&[("state", "open")]).contains("in or out"));
-        assert!(refused(&[("limit", "1"), ("limit", "2")]).contains("twice"));
-        let wanted = Wanted::new([("pool", "m"), ("state", "out"), ("limit", "7")]).unwrap();
-        let of_m = Wanted { pool: Some("m".into()), is_in: Some(false), limit: 7, after: None };
-        assert_eq!(wanted, of_m);
-        assert_eq!(Wanted::new([]).unwrap(), Wanted::default());
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ use super::{listen, time};
 use crate::config::address::host_and_port;
 use crate::config::error::ConfigError;
 use crate::config::file::{ClusterSection, ClusterTlsSection, Given, QuorumSection};
+use crate::config::form::Form;
 use crate::config::scalar::{Refusal, duration, fraction, name, truth, whole};
 use crate::config::section::Section;
 use crate::config::{Cluster, ClusterTls, QuorumConfig};
@@ -134,7 +135,8 @@ fn denominator(text: &str) -> Result<Denominator, Refusal> {
         _ => Err(Refusal::new(
             "is not a denominator",
             "write members, or observers for those with traffic to the endpoint",
-        )),
+        )
+        .of(Form::words(&["members", "observers"]))),
     }
 }
 

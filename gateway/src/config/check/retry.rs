@@ -83,11 +83,9 @@ fn retry_on(
     for (index, entry) in given.entries().iter().enumerate() {
         let code = section.entry("on", index, entry, |text| match text {
             "refused" => Ok(None),
-            _ => whole(text, RETRY_CODES).map(Some).map_err(|_| {
-                Refusal::new(
-                    "is no failure to retry on",
-                    "write refused, or a status of 500 to 599",
-                )
+            _ => whole(text, RETRY_CODES).map(Some).map_err(|refusal| {
+                let cure = "write refused, or a status of 500 to 599";
+                Refusal::new("is no failure to retry on", cure).of(refusal.form)
             }),
         })?;
         if let Some(code) = code.filter(|code| !is_fault(*code)) {
@@ -169,10 +167,8 @@ fn failure(text: &str) -> Result<Failure, Refusal> {
     if let Some((_, failure)) = words.iter().find(|(word, _)| *word == text) {
         return Ok(*failure);
     }
-    whole(text, FAILOVER_CODES).map(Failure::Status).map_err(|_| {
-        Refusal::new(
-            "is no failure to go elsewhere on",
-            "write refused, cut, timeout, malformed, auth, or a status of 400 to 599",
-        )
+    whole(text, FAILOVER_CODES).map(Failure::Status).map_err(|refusal| {
+        let cure = "write refused, cut, timeout, malformed, auth, or a status of 400 to 599";
+        Refusal::new("is no failure to go elsewhere on", cure).of(refusal.form)
     })
 }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, List, Scalar};
+use super::{Given, List, Scalar, Shape, Shaped};
 use crate::config::{
     ALIASES_MAX, ALLOWED_PATHS_MAX, API_KEYS_MAX, CORS_ORIGINS_MAX, ENDPOINTS_MAX, FAILOVER_ON_MAX,
     FALLBACK_MAX, KEY_MODELS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX, STATUS_CODES_MAX,
@@ -28,6 +28,15 @@ macro_rules! section {
                 pub(in crate::config) $key: Given<$type>,
             )*
         }
+
+        impl Shaped for $name {
+            fn shape() -> Shape {
+                Shape::Section(
+                    stringify!($name),
+                    || vec![$((stringify!($key), <$type as Shaped>::shape()),)*],
+                )
+            }
+        }
     };
 }
 
@@ -46,6 +55,7 @@ section! {
         failover: FailoverSection,
         models: List<ModelSection, MODELS_MAX>,
         log: LogSection,
+        telemetry: TelemetrySection,
     }
 }
 
@@ -345,6 +355,23 @@ section! {
         cert: Scalar,
         key: Scalar,
         server_name: Scalar,
+    }
+}
+
+section! {
+    /// `telemetry`.
+    TelemetrySection {
+        otlp: OtlpSection,
+    }
+}
+
+section! {
+    /// `telemetry.otlp`.
+    OtlpSection {
+        endpoint: Scalar,
+        sample: Scalar,
+        service_name: Scalar,
+        timeout: Scalar,
     }
 }
 

@@ -1,4 +1,5 @@
-//! What this node states: its vote, the furthest step, the newest order, its window.
+//! What this node states: its vote, the furthest step, the newest order, its window, and what an
+//! operator asked of a member.
 //!
 //! Durations that run are told anew by one member only, and the less often the longer they are: a
 //! quarter of the time left, so that who learns late is late by a quarter at most.
@@ -38,7 +39,8 @@ impl Council {
             held_for: interval,
             is_relayed: false,
         }));
-        let said = self.speech.say(now, &self.stirred, items, self.rule.renew_every);
+        let orders = self.orders.statements(now);
+        let said = self.speech.say(now, &self.stirred, (items, orders), self.rule.renew_every);
         let lapse = self.window_lapse();
         let dossiers = &self.dossiers;
         let is_stirred = |endpoint: &EndpointKey| {
@@ -101,7 +103,7 @@ impl Council {
     }
 
     /// Whether this node is to state its window: somebody suspects the endpoint and this node has
-    /// traffic to it; or the canary slot looks for who has small requests.
+    /// traffic to it; not all have it out yet; or the canary slot looks for who has small requests.
     fn wants_window(&self, now: Duration, dossier: &Dossier) -> bool {
         let own = dossier.own.window();
         match &dossier.circuit.opening {
@@ -110,11 +112,13 @@ impl Council {
                 let has_small =
                     own.has_small && dossier.circuit.canaries() > 0 && soon >= opening.due;
                 // Who opened as it saw nothing more says so, or the others would count it.
-                let is_idle = own.requests == 0 && dossier.circuit.standing_basis().is_none();
-                has_small
-                    || self.rule.of == Denominator::Observers
-                        && is_idle
-                        && self.holders(now, dossier) < self.electorate.live_count()
+                let is_idle = self.rule.of == Denominator::Observers
+                    && own.requests == 0
+                    && dossier.circuit.standing_basis().is_none();
+                // What it saw is what the others need to come to the same verdict, and without it
+                // their count would differ from this node's for as long as its window holds it.
+                let has_say = is_idle || own.is_bad();
+                has_small || has_say && self.holders(now, dossier) < self.electorate.live_count()
             }
             // Where only observers count, who sees nothing has to say so.
             None => {

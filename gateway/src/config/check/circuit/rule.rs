@@ -12,7 +12,10 @@
 
 use std::time::Duration;
 
-use breaker::{DEADLINE_MARGIN, LAZY_TTL, Mode, P95Rule, Recovery, Rule, RuleError};
+use breaker::{
+    COUNT_MAX, DEADLINE_MARGIN, HALF_OPEN_REQUESTS_MAX, LAZY_TTL, MIN_REQUESTS_MAX, Mode, P95Rule,
+    Recovery, Rule, RuleError, SLOW_CONFIRMATIONS_MAX,
+};
 
 use crate::config::check::{DURATION_MAX, choice, limit, number_limit, time};
 use crate::config::error::{ConfigError, did_you_mean};
@@ -20,6 +23,7 @@ use crate::config::file::{
     CircuitSection, Given, HalfOpenSection, OpenSection, P95Section, Place, RampSection, Scalar,
     SlowSection,
 };
+use crate::config::form::Form;
 use crate::config::scalar::{Refusal, duration, fraction, shown, whole};
 use crate::config::section::Section;
 
@@ -42,12 +46,14 @@ pub(super) fn overlay(
     // Whether the breaker is obeyed is no limit: a preset must not arm one that is only watched.
     rule.mode = section.or("mode", &raw.mode, inherited.mode, |text| choice(text, &MODES))?;
     let failures = rule.failure_threshold;
-    rule.failure_threshold = count(section, "failure_threshold", &raw.failure_threshold, failures)?;
+    rule.failure_threshold =
+        count(section, "failure_threshold", &raw.failure_threshold, failures, COUNT_MAX)?;
     let ratio = rule.failure_ratio;
     rule.failure_ratio = section.or("failure_ratio", &raw.failure_ratio, ratio, fraction)?;
     rule.window = time(section, "window", &raw.window, rule.window)?;
     let requests = rule.min_requests;
-    rule.min_requests = count(section, "min_requests", &raw.min_requests, requests)?;
+    rule.min_requests =
+        count(section, "min_requests", &raw.min_requests, requests, MIN_REQUESTS_MAX)?;
     overlay_slow(section, &raw.slow, &mut rule)?;
     overlay_open(section, &raw.open, &mut rule)?;
     rule.recovery = overlay_recovery(section, raw, rule.recovery)?;
@@ -66,7 +72,9 @@ pub(super) fn overlay(
 }
 
 fn preset(text: &str) -> Result<Rule, Refusal> {
-    Rule::preset(text).ok_or_else(|| Refusal::new("is no preset", did_you_mean(text, &PRESETS)))
+    Rule::preset(text).ok_or_else(|| {
+        Refusal::new("is no preset", did_you_mean(text, &PRESETS)).of(Form::words(&PRESETS))
+    })
 }
 
 fn count(
@@ -74,9 +82,12 @@ fn count(
     key: &str,
     given: &Given<Scalar>,
     default: u32,
+    most: u32,
 ) -> Result<u32, ConfigError> {
     // The bounds are the rule's own and belong to its check.
-    section.or(key, given, default, |text| whole(text, 0..=u32::MAX))
+    section.or(key, given, default, |text| {
+        whole(text, 0..=u32::MAX).map_err(|refusal| refusal.of(Form::whole(&(1..=most))))
+    })
 }
 
 fn overlay_slow(
@@ -99,7 +110,8 @@ fn overlay_slow(
     )?;
     slow.dedup = time(&section, "dedup", &raw.dedup, slow.dedup)?;
     let confirmations = slow.confirmations;
-    slow.confirmations = count(&section, "confirmations", &raw.confirmations, confirmations)?;
+    let most = SLOW_CONFIRMATIONS_MAX;
+    slow.confirmations = count(&section, "confirmations", &raw.confirmations, confirmations, most)?;
     slow.p95 = overlay_p95(&section, &raw.p95, slow.p95)?;
     slow.relative = number_limit(&section, "relative", &raw.relative, slow.relative)?;
     Ok(())
@@ -192,14 +204,18 @@ fn overlay_half_open(
     let section = circuit.child("half_open", given);
     let half_open = &mut rule.half_open;
     let requests = half_open.max_requests;
-    half_open.max_requests = count(&section, "max_requests", &raw.max_requests, requests)?;
+    let most = HALF_OPEN_REQUESTS_MAX;
+    half_open.max_requests = count(&section, "max_requests", &raw.max_requests, requests, most)?;
     half_open.max_prompt_tokens = section.or(
         "max_prompt_tokens",
         &raw.max_prompt_tokens,
         half_open.max_prompt_tokens,
-        |text| whole(text, 0..=u64::MAX),
+        |text| {
+            whole(text, 0..=u64::MAX).map_err(|refusal| refusal.of(Form::whole(&(1..=u64::MAX))))
+        },
     )?;
-    half_open.successes = count(&section, "successes", &raw.successes, half_open.successes)?;
+    let successes = half_open.successes;
+    half_open.successes = count(&section, "successes", &raw.successes, successes, COUNT_MAX)?;
     half_open.share = section.or("share", &raw.share, half_open.share, fraction)?;
     half_open.deadline = time(&section, "deadline", &raw.deadline, half_open.deadline)?;
     Ok(())

@@ -1,0 +1,141 @@
+//! The verbs that run something until they are told to stop: a gateway, the demo, a mock.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::pin::pin;
+
+use gateway::app::{App, Origin, Relevel};
+use gateway::config::{self, Config, LogFormat};
+use gateway::demo;
+use gateway::handles;
+use gateway::lines::Lines;
+use gateway::mock::{self, Mock};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::failure::{Failure, INTERRUPTED, TERMINATED, chain};
+
+/// Threads for the cluster and the operators; the data plane has its own.
+const CONTROL_THREADS: usize = 2;
+
+/// Runs a gateway until it is told to stop.
+pub(super) fn serve(file: &Path) -> Result<(), Failure> {
+    let config = read(file)?;
+    let (lines, relevel) = log_as(config.log.format, &config.log.level)?;
+    handles::raise();
+    let origin = Origin { file: Some(file.to_owned()), relevel: Some(relevel) };
+    control()?.block_on(run(&config, origin, &lines))
+}
+
+/// Tells the demo's story.
+pub(super) fn demo(exit: bool) -> Result<(), Failure> {
+    control()?.block_on(demo::run(exit)).map_err(Failure::story)
+}
+
+/// Runs a model server that fails on demand.
+pub(super) fn mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
+    let (_lines, _) = log_as(LogFormat::Text, "info")?;
+    control()?.block_on(serve_mock(listen, name))
+}
+
+/// Reads a configuration file.
+pub(super) fn read(path: &Path) -> Result<Config, Failure> {
+    config::read(path).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// The runtime for everything but the data plane.
+fn control() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unavailable(format!("no threads: {error}")))
+}
+
+/// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader. What
+/// is returned beside it sets the level anew.
+fn log_as(format: LogFormat, level: &str) -> Result<(Lines, Relevel), Failure> {
+    let lines = stderr().and_then(Lines::start);
+    let lines = lines.map_err(|error| Failure::unavailable(format!("no log: {error}")))?;
+    let writer = lines.writer();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter(level))
+        .with_writer(move || writer.clone())
+        // They would be told on stderr, by whoever serves.
+        .log_internal_errors(false)
+        .with_ansi(io::stderr().is_terminal());
+    let relevel: Relevel = match format {
+        LogFormat::Text => {
+            let log = log.with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        }
+        LogFormat::Json => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        }
+    };
+    std::panic::set_hook(Box::new(|info| tracing::error!(panic = %info, "a fault of our own")));
+    Ok((lines, relevel))
+}
+
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// A handle of stderr for one thread alone: the library's is locked while it writes, and others have
+/// a last word to say there.
+fn stderr() -> io::Result<File> {
+    Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
+}
+
+async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failure> {
+    // Signals are heard from the start, so that one during start-up is not lost.
+    let deaf = |error: io::Error| Failure::unavailable(error.to_string());
+    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(deaf)?;
+    let app = App::start_from(config, origin).await;
+    let app = app.map_err(|error| Failure::unavailable(chain(&error)))?;
+    lines.count(app.meters.counter("log_lines_lost_total", &[]));
+    tracing::info!(clients = %app.address, operators = %app.admin_address,
+        gossip = ?app.gossip_address, node = %app.seat.me, "serving");
+    let hear_reloads = async {
+        while hang_up.recv().await.is_some() {
+            // What became of it is in the log.
+            let _ = app.reload.reload().await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = hear_reloads => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let hurry = app.hurry();
+    let mut leaving = pin!(app.shutdown());
+    let code = tokio::select! {
+        () = leaving.as_mut() => return Ok(()),
+        _ = terminate.recv() => TERMINATED,
+        _ = interrupt.recv() => INTERRUPTED,
+    };
+    hurry.up();
+    leaving.await;
+    Err(Failure::hurried(code))
+}
+
+async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::unavailable(format!("{listen}: {error}"));
+    let listener = tokio::net::TcpListener::bind(listen).await.map_err(failed)?;
+    tracing::info!(address = %listener.local_addr().map_err(failed)?, name, "mock model server");
+    tokio::select! {
+        served = mock::serve(listener, Mock::new(name)) => served.map_err(failed),
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
