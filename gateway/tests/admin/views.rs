@@ -46,7 +46,8 @@ async fn the_list_comes_in_pages_and_by_state() {
     assert_eq!((rows.len(), &rows[0]["name"]), (1, &"b".into()));
     assert_eq!(rows[0]["verdict"], "out: its breaker opened (consecutive faults)");
     let next = rows[0]["next"].as_str().unwrap();
-    assert!(next.starts_with("this node sends it one probe in 5"), "{next}");
+    // The cool-down is spread around its length.
+    assert!(next.starts_with("this node sends it one probe in "), "{next}");
     for query in ["limit=0", "state=half", "sort=name", "limit=1&limit=2", "pool=nope", "after=x/y"]
     {
         let (status, told) = look(&house, &format!("/admin/v1/endpoints?{query}")).await;
