@@ -1,7 +1,7 @@
 //! What may be asked of the list, what a page holds, and how long the largest list takes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorum::{
     Basis, Card, Council, EndpointKey, Evidence, Heard, Member, Standing, Statement, Vote,
@@ -10,8 +10,8 @@ use quorum::{
 
 use super::*;
 use crate::cluster::{Deputy, council_rule};
-use crate::config;
 use crate::metrics::Meters;
+use crate::{clock, config};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -135,7 +135,7 @@ fn ten_thousand_endpoints_and_fifty_members_are_listed_in_time() {
     let council: &Council = &deputy.council().clone();
     assert_eq!(council.live_count(), 50);
     let list = || {
-        let began = Instant::now();
+        let began = clock::instant();
         let wanted = Wanted::default();
         let list = Endpoints::new(NOW, (&me, &fleet), || deputy.council(), &wanted).unwrap();
         let text = serde_json::to_string(&list).unwrap();
