@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The test command: format, lints, documentation, and every test. It needs Rust with rustfmt and
 # clippy, a C compiler, python3 with venv and node from version 20 on with npm (for the official clients
-# of OpenAI and Anthropic, which one test installs below the target directory), and for fleets in
-# networks of their own ip, nft and libfaketime; on Debian, as root, it installs what is missing. Who
-# is not root must be allowed user namespaces.
+# of OpenAI and Anthropic, which one test installs below the target directory), for fleets in networks of
+# their own ip, nft and libfaketime, and for the page Chromium with its driver; on Debian, as root, it
+# installs what is missing. Who is not root must be allowed user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,7 @@ command -v npm >/dev/null || missing+=(npm)
 command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || missing+=(nftables)
 command -v faketime >/dev/null || missing+=(faketime)
+command -v chromedriver >/dev/null || missing+=(chromium chromium-driver)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q && apt-get install -qy "${missing[@]}"

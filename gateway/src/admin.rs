@@ -11,6 +11,7 @@ mod case;
 mod deeds;
 mod documents;
 mod feed;
+mod members;
 mod openapi;
 mod orders;
 mod path;
@@ -20,7 +21,7 @@ mod route;
 mod scrape;
 mod table;
 mod tenants;
-mod view;
+pub(crate) mod view;
 mod why;
 
 use std::collections::BTreeMap;

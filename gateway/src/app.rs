@@ -1,6 +1,7 @@
 //! The whole gateway put together, and taken apart again in good order: the only file that knows
 //! every part.
 
+mod departure;
 mod live;
 
 use std::io;
@@ -16,6 +17,10 @@ use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+pub use self::departure::Hurry;
+use self::departure::{Departure, Going, Told};
+use self::live::Live;
+pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
 use crate::clock;
 use crate::cluster::{Parts, Seat};
@@ -32,11 +37,6 @@ use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
 use crate::upstream::{RoadError, Roads, Upstream};
 
-use self::live::Live;
-pub use self::live::Relevel;
-
-/// Leaving the fleet waits this long for the last word to go out.
-const LAST_WORD: Duration = Duration::from_secs(2);
 /// Samples of histograms are folded this often: a few megabytes at most at ten thousand requests a second.
 const FOLD_EVERY: Duration = Duration::from_secs(5);
 
@@ -97,13 +97,9 @@ pub struct App {
     pub events: Arc<Events>,
     /// Who it is to its clients; `None`: they connect in the clear.
     pub identity: Option<Arc<Identity>>,
-    server: Server,
-    admin: Arc<Admin>,
-    mine: watch::Receiver<Mine>,
-    stop: watch::Sender<bool>,
+    going: watch::Sender<Going>,
+    leaving: JoinHandle<()>,
     stop_admin: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
-    checks: Arc<Checks>,
     admin_task: JoinHandle<()>,
 }
 
@@ -152,6 +148,7 @@ impl App {
             events: Arc::clone(&events),
             meters: Arc::clone(&meters),
             wake,
+            carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
         };
         let me = (NodeId::new(node), generation);
         let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
@@ -195,8 +192,21 @@ impl App {
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
+        let (going, gone) = watch::channel(Going::Staying);
+        let told = Told::new(&seat, gone);
+        let address = server.address;
+        let departure = Departure {
+            admin,
+            seat: Arc::clone(&seat),
+            server,
+            mine,
+            stop,
+            tasks,
+            checks,
+            reload: Arc::clone(&reload),
+        };
         Ok(Self {
-            address: server.address,
+            address,
             admin_address,
             gossip_address: carrier.map(|carrier| carrier.local_addr),
             seat,
@@ -204,13 +214,9 @@ impl App {
             meters,
             events,
             identity,
-            server,
-            admin,
-            mine,
-            stop,
+            going,
+            leaving: tokio::spawn(departure.run(told)),
             stop_admin,
-            tasks,
-            checks,
             admin_task,
         })
     }
@@ -221,28 +227,18 @@ impl App {
     }
 
     /// Leaves in good order: not ready at once, out of the electorate at once, new connections still
-    /// served for the drain's delay, streams finished up to its time-out.
-    pub async fn shutdown(mut self) {
-        let server = self.reload.config().server.clone();
-        let (delay, patience) = (server.drain_delay, server.drain_timeout);
-        self.admin.drain();
-        self.leave().await;
-        tokio::time::sleep(delay).await;
-        self.server.drain(patience).await;
+    /// served for the drain's delay, streams finished up to its time-out; those that are not get an
+    /// error event and an unclean end.
+    pub async fn shutdown(self) {
+        self.going.send_replace(Going::Ending);
+        let _ = self.leaving.await;
         let _ = self.stop_admin.send(true);
         let _ = self.admin_task.await;
     }
 
-    async fn leave(&mut self) {
-        self.checks.end();
-        self.seat.stand(Standing::Left);
-        let has_left =
-            |mine: &Mine| mine.card.as_ref().is_some_and(|card| card.standing == Standing::Left);
-        let _ = tokio::time::timeout(LAST_WORD, self.mine.wait_for(has_left)).await;
-        let _ = self.stop.send(true);
-        for task in self.tasks.drain(..) {
-            let _ = tokio::time::timeout(LAST_WORD, task).await;
-        }
+    /// A handle that cuts a shutdown short.
+    pub fn hurry(&self) -> Hurry {
+        Hurry(self.going.clone())
     }
 }
 

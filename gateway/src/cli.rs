@@ -48,6 +48,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Run a gateway.
+    #[command(after_help = help::SERVE)]
     Serve {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]

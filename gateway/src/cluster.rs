@@ -5,10 +5,14 @@
 //! path, which only reads what it leaves in the endpoints. A node without a `cluster` section runs
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
+mod chronicle;
+mod commands;
 mod deputy;
 mod herald;
 mod holders;
 mod probe;
+#[cfg(test)]
+pub(crate) mod rehearsal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +24,11 @@ use quorum::{
     Card, Council, CouncilRule, Decision, Denominator, ElectorateRule, EndpointKey, Forced, Member,
     NodeId, ProbeResult, Said, Standing,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
+use self::chronicle::{Chronicle, Line};
+use self::commands::{Asked, Seeds};
+pub use self::commands::{NotJoined, Refused};
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
@@ -54,10 +61,15 @@ pub struct Seat {
     members: Mutex<Arc<Vec<Member>>>,
     /// What was told last to those who follow the events.
     herald: Mutex<Herald>,
+    /// What of it was noted in the history.
+    chronicle: Mutex<Chronicle>,
     /// Who holds a share of the limits.
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// How far an operator wants this node to go.
+    asked: Asked,
+    seeds: Seeds,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -76,6 +88,8 @@ pub struct Parts {
     pub meters: Arc<Meters>,
     /// Wakes the loop: a breaker has changed, or an order was given.
     pub wake: Arc<Notify>,
+    /// Where orders to the carrier go; `None`: there is none.
+    pub carrier: Option<mpsc::Sender<gossip::Command>>,
 }
 
 impl Seat {
@@ -89,8 +103,9 @@ impl Seat {
         parts: Parts,
     ) -> Self {
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
-        let seeds = cluster.map_or(0, |cluster| cluster.seeds.len());
-        let holders = Mutex::new(Holders::new(me.clone(), seeds));
+        deputy.council().live_as(generation);
+        let seeds = cluster.map(|cluster| cluster.seeds.clone()).unwrap_or_default();
+        let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
             generation,
@@ -100,8 +115,11 @@ impl Seat {
             parts,
             members: Mutex::default(),
             herald: Mutex::default(),
+            chronicle: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            asked: Asked::default(),
+            seeds: Mutex::new(seeds),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
@@ -241,6 +259,7 @@ impl Seat {
         let now = clock::now();
         let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
         self.share_out(now);
+        self.write_down(now, &decisions);
         for decision in decisions {
             self.follow(now, decision);
         }
@@ -275,6 +294,20 @@ impl Seat {
         }
     }
 
+    /// Notes in the history what members said, and what was decided by it.
+    fn write_down(&self, now: Duration, decisions: &[Decision]) {
+        let lines: Vec<Line> = {
+            let council = self.council();
+            let seen = lock(&self.chronicle).look(now, &council);
+            let decided = decisions.iter();
+            let decided = decided.filter_map(|one| chronicle::decided(now, &council, one));
+            seen.into_iter().chain(decided).collect()
+        };
+        for Line { endpoint, scope, what } in lines {
+            self.note(now, &endpoint, scope, what);
+        }
+    }
+
     /// Does what a decision asks for outside the endpoints: it is counted, noted and logged, and a
     /// probe is sent.
     fn follow(self: &Arc<Self>, now: Duration, decision: Decision) {
@@ -285,35 +318,33 @@ impl Seat {
                 self.flipped("open");
                 let latency = self.parts.meters.histogram("flip_latency_seconds", &[]);
                 latency.record(took.as_secs_f64());
-                let (counted, of) = (tally.counted, electorate);
-                tracing::warn!(%endpoint, incident = opening.incident, votes = counted,
+                tracing::warn!(%endpoint, incident = opening.incident, votes = tally.counted,
                     electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
-                let what =
-                    format!("opened: incident {}, {counted} of {of} votes", opening.incident);
-                self.note(now, &endpoint, "cluster", what);
             }
             Decision::Closed { endpoint, incident, was_open } => {
                 if was_open {
                     self.flipped("close");
                 }
                 tracing::info!(%endpoint, incident, "the incident is over");
-                self.note(now, &endpoint, "cluster", format!("closed: incident {incident}"));
             }
             Decision::Probe { endpoint, fence } => probe::lead(self, endpoint, fence),
             Decision::Lend { endpoint, fence, successes } => {
                 tracing::info!(%endpoint, incident = fence.incident, turn = fence.turn, successes,
                     "this node holds the canary slot");
-                let what = format!("canary slot to {}, turn {}", self.me, fence.turn);
-                self.note(now, &endpoint, "cluster", what);
             }
             Decision::Recall { endpoint } => {
                 tracing::info!(%endpoint, "the canary slot is handed on");
-                self.note(now, &endpoint, "cluster", "canary slot handed on".to_owned());
             }
             Decision::Forced { endpoint, forced } => {
-                let what = forced.as_str();
-                tracing::warn!(%endpoint, order = what, "an operator's order holds");
-                self.note(now, &endpoint, "operator", what.to_owned());
+                tracing::warn!(%endpoint, order = forced.as_str(), "an operator's order holds");
+            }
+            Decision::Ordered { verb, by, reason } => {
+                tracing::warn!(target: "audit", order = verb.as_str(), %by, reason,
+                    "an operator asks this node to go");
+                self.asked.raise(verb);
+            }
+            Decision::Forgotten { member, by } => {
+                tracing::warn!(target: "audit", %member, %by, "an operator forgets a lost member");
             }
         }
     }
@@ -329,7 +360,11 @@ impl Seat {
         let now = clock::now();
         tracing::info!(%endpoint, incident = fence.0, failures = fence.1, result = result_name,
             "this node, the steward, has probed");
-        self.note(now, endpoint, "cluster", format!("probe by {} {result_name}", self.me));
+        // The steps tell of one that passed or failed, on every node.
+        if result == ProbeResult::Inconclusive {
+            let what = format!("probe by {} {result_name}", self.me);
+            self.note(now, endpoint, "cluster", what);
+        }
         self.deputy.probed(now, endpoint, fence, result);
         self.parts.wake.notify_one();
     }

@@ -135,6 +135,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
 }
 
+/// Reads the address of a seed: `host:port`.
+///
+/// # Errors
+/// The text is anything else; the error says what to write and does not repeat the text.
+pub fn parse_seed(text: &str) -> Result<String, String> {
+    address::host_and_port(text).map_err(|refusal| format!("{}; {}", refusal.problem, refusal.cure))
+}
+
 /// Everything this gateway was told to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {

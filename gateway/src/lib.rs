@@ -26,6 +26,7 @@ pub mod lines;
 pub mod metrics;
 pub mod mock;
 mod page;
+pub mod people;
 pub mod proxy;
 pub mod reload;
 pub mod replay;

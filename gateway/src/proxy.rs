@@ -98,6 +98,23 @@ pub enum Body {
     Early(Box<Early>),
 }
 
+/// A body that can be told to come to its end, which it does in words of its own.
+pub trait Cut {
+    /// Ends it: a stream that still flows gets one error event and an unclean end. What is whole is
+    /// still given.
+    fn cut(&mut self);
+}
+
+impl Cut for Body {
+    fn cut(&mut self) {
+        match self {
+            Self::Full(_) => {}
+            Self::Relay(relay) => relay.cut(),
+            Self::Early(early) => early.cut(),
+        }
+    }
+}
+
 impl Gate {
     /// Answers one request.
     ///

@@ -6,8 +6,10 @@
 //! Another configuration: [`Desks::replace`] puts it before every worker; whoever is being served is
 //! served by the one that was there.
 //!
-//! Draining: [`Server::drain`] stops accepting, lets every connection finish what it is doing, and
-//! gives up at the deadline.
+//! Draining goes by steps. [`Server::announce`]: every answer says that it is the last on its
+//! connection, while new connections are served as before. [`Server::drain`]: nothing more is accepted,
+//! and every connection finishes what it is doing; at the deadline the streams that still flow get an
+//! error event and an unclean end.
 
 mod connection;
 mod door;
@@ -15,15 +17,17 @@ mod parting;
 mod stall;
 mod tls;
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -43,6 +47,11 @@ const CONNECTIONS_MAX: usize = 10_000;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the kernel keeps for a client that does not read: it doubles this, for its own books.
 const SEND_BYTES_MAX: usize = 128 * 1024;
+/// A stream that is cut when a drain's time is over has this long to hand over its last event: a
+/// client that reads slowly is waited for, and the connection is closed after it.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// The same where nobody is to be waited for.
+const LAST_WORD_IN_HASTE: Duration = Duration::from_millis(500);
 /// A drain that has passed its deadline leaves this long to the threads to end.
 const JOIN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -79,8 +88,30 @@ impl Desks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Serving,
-    /// Accept nothing more and end with the last connection, at the latest after this long.
-    Draining(Duration),
+    /// Go on, and let each client know that it had better come again on another connection.
+    Leaving,
+    /// Accept nothing more and end with the last connection.
+    Draining,
+    /// Cut what still flows; whoever does not take its last event within this long is cut without.
+    Over(Duration),
+}
+
+impl Stop {
+    /// Whether nothing more is to be accepted.
+    fn is_end(self) -> bool {
+        match self {
+            Self::Serving | Self::Leaving => false,
+            Self::Draining | Self::Over(_) => true,
+        }
+    }
+
+    /// How long who is cut has for its last event.
+    fn last_word(self) -> Option<Duration> {
+        match self {
+            Self::Serving | Self::Leaving | Self::Draining => None,
+            Self::Over(period) => Some(period),
+        }
+    }
 }
 
 impl Server {
@@ -128,16 +159,30 @@ impl Server {
         Arc::clone(&self.desks)
     }
 
-    /// Stops accepting and waits until every connection has ended, at most `patience`.
-    pub async fn drain(self, patience: Duration) {
-        let _ = self.stop.send(Stop::Draining(patience));
+    /// Lets clients know that they had better come again on another connection: HTTP/1.1 by
+    /// `connection: close` on each answer, HTTP/2 by GOAWAY. New connections are still served.
+    pub fn announce(&self) {
+        let _ = self.stop.send(Stop::Leaving);
+    }
+
+    /// Stops accepting and waits until every connection has ended, at most `patience` and not longer
+    /// than `hurry` takes; then cuts what still flows. Returns whether everything ended by itself.
+    pub async fn drain(self, patience: Duration, hurry: impl Future<Output = ()>) -> bool {
+        let _ = self.stop.send(Stop::Draining);
         let threads = self.threads;
-        let joined = tokio::task::spawn_blocking(move || {
+        let mut joined = tokio::task::spawn_blocking(move || {
             for thread in threads {
                 let _ = thread.join();
             }
         });
-        let _ = tokio::time::timeout(patience + JOIN_PAUSE, joined).await;
+        let last_word = tokio::select! {
+            _ = &mut joined => return true,
+            () = tokio::time::sleep(patience) => LAST_WORD,
+            () = hurry => LAST_WORD_IN_HASTE,
+        };
+        let _ = self.stop.send(Stop::Over(last_word));
+        let _ = tokio::time::timeout(last_word + JOIN_PAUSE, joined).await;
+        false
     }
 }
 
@@ -167,29 +212,20 @@ async fn run(
     loop {
         let place = tokio::select! {
             place = Arc::clone(&room).acquire_owned() => place,
-            _ = told.changed() => break,
+            _ = told.wait_for(|stop| stop.is_end()) => break,
         };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = told.changed() => break,
+            _ = told.wait_for(|stop| stop.is_end()) => break,
         };
         // Ended connections are collected on the way, so that the set stays as small as the load.
         while connections.try_join_next().is_some() {}
         match accepted {
             Ok((stream, _)) => {
-                let (desk, told) = (Arc::clone(&desk), told.clone());
-                let entry = Arc::clone(&desk.load().entry);
+                let served = serve(&desk, stream, told.clone());
                 connections.spawn(async move {
                     let _place = place;
-                    let answer = move |request| {
-                        let answerer = desk.load_full();
-                        // In a box of its own: what it takes to find an answer is several KiB,
-                        // which a long stream need not keep until its end.
-                        Box::pin(
-                            async move { answerer.gate.receive(&answerer.upstream, request).await },
-                        )
-                    };
-                    entry.receive(stream, answer, told).await;
+                    served.await;
                 });
             }
             Err(error) => {
@@ -198,11 +234,55 @@ async fn run(
             }
         }
     }
-    drop(listener);
-    let Stop::Draining(patience) = *told.borrow() else { return };
-    let finished = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(patience, finished).await.is_err() {
-        tracing::warn!("connections were still open when the drain's time was over");
+    if !told.borrow().is_end() {
+        return;
+    }
+    for stream in queued(listener) {
+        connections.spawn(serve(&desk, stream, told.clone()));
+    }
+    finish(connections, told).await;
+}
+
+/// Waits for the connections to end, and when the time is over for their last words.
+async fn finish(mut connections: JoinSet<()>, mut told: watch::Receiver<Stop>) {
+    let mut finished = pin!(async { while connections.join_next().await.is_some() {} });
+    let over = async { told.wait_for(|stop| stop.last_word().is_some()).await.ok()?.last_word() };
+    let last_word = tokio::select! {
+        () = finished.as_mut() => return,
+        last_word = over => last_word.unwrap_or_default(),
+    };
+    tracing::warn!("streams are cut, since the drain's time is over");
+    if tokio::time::timeout(last_word, finished).await.is_err() {
+        tracing::warn!("connections were still open after that");
+    }
+}
+
+/// Closes the door behind those who have come already: they would be turned away by the closing. They
+/// are at most as many as may wait ([`BACKLOG`]).
+fn queued(listener: TcpListener) -> Vec<TcpStream> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let come = std::iter::from_fn(|| listener.accept().ok());
+    let streams = come.filter_map(|(stream, _)| {
+        stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)).ok()
+    });
+    streams.collect()
+}
+
+/// Serves one connection until it ends.
+fn serve(
+    desk: &Arc<ArcSwap<Answerer>>,
+    stream: TcpStream,
+    told: watch::Receiver<Stop>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (desk, entry) = (Arc::clone(desk), Arc::clone(&desk.load().entry));
+    async move {
+        let answer = move |request| {
+            let answerer = desk.load_full();
+            // In a box of its own: what it takes to find an answer is several KiB, which a long
+            // stream need not keep until its end.
+            Box::pin(async move { answerer.gate.receive(&answerer.upstream, request).await })
+        };
+        entry.receive(stream, answer, told).await;
     }
 }
 

@@ -15,17 +15,20 @@ mod outward;
 mod wire;
 
 use bincode::{Decode, Encode};
-use quorum::Statement;
+use quorum::{NodeId, Statement};
 
 use crate::error::NODE_ID_BYTES_MAX;
 use crate::records::{Body, Record};
 use crate::seal::Chain;
 use crate::stats::Reject;
 use crate::vet::NUMBER_MAX;
-use wire::{WireBody, WirePush, WireRecord, WireSealed};
+use wire::{WireAsked, WireBody, WirePush, WireRecord, WireSealed};
 
 /// The first byte of a record, of its sealed form, and of a push.
 const FORMAT: u8 = 2;
+
+/// The first byte of a record about a member. Readers that know no such records skip it.
+const MEMBER_FORMAT: u8 = 3;
 
 /// The most bytes of a certificate with its intermediates, as DER.
 pub(crate) const CHAIN_BYTES_MAX: usize = 4 * 1_024;
@@ -59,7 +62,7 @@ const PUSH_MEMORY_MAX: usize = 4 * PUSH_BYTES_MAX;
 pub(crate) const ENDPOINT_BYTES_MAX: usize = 256;
 
 const VOTE_REASON_BYTES_MAX: usize = 64;
-const OVERRIDE_REASON_BYTES_MAX: usize = 256;
+const ORDER_REASON_BYTES_MAX: usize = 256;
 const VERSION_BYTES_MAX: usize = 64;
 const CONFIG_HASH_BYTES_MAX: usize = 128;
 
@@ -135,6 +138,10 @@ pub(crate) fn encode(record: &Record) -> Result<Vec<u8>, CodecError> {
         Body::Statement(Statement::Window(endpoint, window)) => {
             WireBody::Window(outward::endpoint(endpoint)?, outward::window(window))
         }
+        Body::Statement(Statement::Member(member, order)) => {
+            let wire = outward::asked(number(record.seq)?, member, order)?;
+            return write_as(MEMBER_FORMAT, &wire, RECORD_BYTES_MAX);
+        }
     };
     let wire = WireRecord { seq: number(record.seq)?, body };
     write(&wire, RECORD_BYTES_MAX)
@@ -145,6 +152,9 @@ pub(crate) fn encode(record: &Record) -> Result<Vec<u8>, CodecError> {
 /// # Errors
 /// If the bytes are no record of this version within the bounds.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
+    if bytes.first() == Some(&MEMBER_FORMAT) {
+        return decode_asked(bytes);
+    }
     let wire: WireRecord = read::<_, RECORD_MEMORY_MAX>(bytes, RECORD_BYTES_MAX)?;
     let body = match wire.body {
         WireBody::Card(card) => Body::Card(inward::card(card)?),
@@ -166,6 +176,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
         )),
     };
     Ok(Record { seq: number(wire.seq)?, body })
+}
+
+fn decode_asked(bytes: &[u8]) -> Result<Record, CodecError> {
+    let wire: WireAsked = read_as::<_, RECORD_MEMORY_MAX>(MEMBER_FORMAT, bytes, RECORD_BYTES_MAX)?;
+    let seq = number(wire.seq)?;
+    plain(&wire.member)?;
+    let member = NodeId::new(&bounded(wire.member, NODE_ID_BYTES_MAX)?);
+    let order = inward::asked(wire.verb, wire.generation, wire.reason)?;
+    Ok(Record { seq, body: Body::Statement(Statement::Member(member, order)) })
 }
 
 /// Turns a sealed record into bytes.
@@ -220,7 +239,11 @@ fn within(chain: Chain) -> Result<Chain, CodecError> {
 }
 
 fn write<T: Encode>(wire: &T, bytes_max: usize) -> Result<Vec<u8>, CodecError> {
-    let mut bytes = vec![FORMAT];
+    write_as(FORMAT, wire, bytes_max)
+}
+
+fn write_as<T: Encode>(format: u8, wire: &T, bytes_max: usize) -> Result<Vec<u8>, CodecError> {
+    let mut bytes = vec![format];
     let config = bincode::config::standard();
     bincode::encode_into_std_write(wire, &mut bytes, config).map_err(|_| CodecError::Malformed)?;
     match bytes.len() <= bytes_max {
@@ -233,11 +256,19 @@ fn read<T: Decode<()>, const MEMORY_MAX: usize>(
     bytes: &[u8],
     bytes_max: usize,
 ) -> Result<T, CodecError> {
+    read_as::<T, MEMORY_MAX>(FORMAT, bytes, bytes_max)
+}
+
+fn read_as<T: Decode<()>, const MEMORY_MAX: usize>(
+    wanted: u8,
+    bytes: &[u8],
+    bytes_max: usize,
+) -> Result<T, CodecError> {
     if bytes.len() > bytes_max {
         return Err(CodecError::TooLong);
     }
     let (format, rest) = bytes.split_first().ok_or(CodecError::Malformed)?;
-    if *format != FORMAT {
+    if *format != wanted {
         return Err(CodecError::UnknownFormat);
     }
     // The limit also bounds what a length prefix may make the decoder allocate.

@@ -16,8 +16,8 @@ pub(crate) const NODE_ID_BYTES_MAX: usize = 253;
 /// Leaves room for the rest of the protocol name, which has at most 255 bytes.
 const CLUSTER_ID_BYTES_MAX: usize = 128;
 
-/// A fleet needs a few seeds, not all its members.
-pub(crate) const SEEDS_MAX: usize = 256;
+/// The most seeds of a node: a fleet needs a few, not all its members.
+pub const SEEDS_MAX: usize = 256;
 
 /// Below this the rounds would overlap.
 const GOSSIP_INTERVAL_MIN: Duration = Duration::from_millis(10);

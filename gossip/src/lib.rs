@@ -53,7 +53,7 @@ mod tls;
 mod transport;
 mod vet;
 
-pub use error::GossipError;
+pub use error::{GossipError, SEEDS_MAX};
 pub use stats::{Reject, Stats};
 pub use vet::DIGEST_BYTES_MAX;
 

@@ -13,7 +13,8 @@ use quorum::{Card, Statement};
 use crate::codec::{self, CodecError, Sealed};
 use crate::seal::Chain;
 
-/// Keys longer than this are none of ours: two bytes and an endpoint's name.
+/// Keys longer than this are none of ours: two bytes and an endpoint's name, which may
+/// be longer than a member's.
 pub(crate) const KEY_BYTES_MAX: usize = 2 + codec::ENDPOINT_BYTES_MAX;
 
 /// A sealed record in base64 is never longer than this.
@@ -42,7 +43,7 @@ pub(crate) struct Record {
 pub(crate) enum Body {
     /// What the node says of itself.
     Card(Card),
-    /// What it says of an endpoint.
+    /// What it says of an endpoint or a member.
     Statement(Statement),
     /// That it stands by all it has stated.
     Pulse(u64),
@@ -105,6 +106,7 @@ pub(crate) fn statement_key(statement: &Statement) -> String {
         Statement::Step(..) => 's',
         Statement::Override(..) => 'o',
         Statement::Window(..) => 'w',
+        Statement::Member(..) => 'm',
     };
-    format!("{letter}/{}", statement.endpoint())
+    format!("{letter}/{}", statement.subject())
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use quorum::{EndpointKey, NodeId};
+use quorum::EndpointKey;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 use super::route::{Asked, Later};
 use super::table::ROUTES;
@@ -95,15 +94,6 @@ pub(super) fn reload(admin: Arc<Admin>, _: &Asked<'_>) -> Later {
 
 pub(super) fn force(admin: &Admin, asked: &Asked<'_>) -> Reply {
     orders::force(&admin.seat, &key(asked), &asked.body)
-}
-
-pub(super) fn forget(admin: &Admin, asked: &Asked<'_>) -> Reply {
-    let id = asked.named("id");
-    if admin.seat.council().forget(&NodeId::new(id)) {
-        return Reply::Json(StatusCode::OK, json!({ "forgotten": id }));
-    }
-    let message = "No such member is lost; only a lost member can be forgotten.";
-    Reply::error(StatusCode::CONFLICT, "not_lost", message)
 }
 
 pub(super) fn mute(admin: &Admin, asked: &Asked<'_>) -> Reply {

@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
 
 use crate::events::Feed;
+use crate::proxy::Cut;
 
 /// The body of an answer.
 pub(super) enum Payload {
@@ -16,6 +17,11 @@ pub(super) enum Payload {
     Whole(Full<Bytes>),
     /// What happens, as it happens.
     Feed(Feed),
+}
+
+impl Cut for Payload {
+    /// What is whole is given, and a feed breaks off wherever it is: whoever follows comes again.
+    fn cut(&mut self) {}
 }
 
 impl Body for Payload {

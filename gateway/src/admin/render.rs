@@ -8,12 +8,12 @@ use gossip::Reject;
 use hyper::StatusCode;
 use quorum::electorate::Presence;
 use quorum::view::MemberView;
-use quorum::{EndpointKey, Standing};
+use quorum::{EndpointKey, Member, Standing};
 
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare};
 use super::view::endpoint::EndpointRow;
-use super::view::explain::{Electors, Explained};
+use super::view::explain::Explained;
 use super::view::health::{Condition, Health, Readiness};
 use super::view::list::{Endpoints, Wanted};
 use super::view::member::{Me, MemberRow, Members};
@@ -42,6 +42,7 @@ impl Admin {
         let council = self.seat.council();
         Condition {
             is_draining: self.is_draining.load(Ordering::Relaxed),
+            has_drained: self.seat.has_drained(),
             is_suspect: council.is_suspect(),
             suspect_unready: self.suspect_unready,
             observing: council.observing_until().saturating_sub(now),
@@ -62,7 +63,11 @@ impl Admin {
         let row = |view: &MemberView| {
             MemberRow::new(view, known.iter().find(|member| member.id == view.id), &me)
         };
-        Members { members: views.iter().map(row).collect() }
+        let mut members: Vec<MemberRow> = views.iter().map(row).collect();
+        let counts = |member: &&Member| views.iter().any(|view| view.id == member.id);
+        let gone = known.iter().filter(|member| !counts(member)).filter_map(MemberRow::left);
+        members.extend(gone);
+        Members { members }
     }
 
     pub(super) fn cluster(&self) -> Cluster {
@@ -112,17 +117,9 @@ impl Admin {
 
     /// The full why: what is so, who says it, what happens next and when, what happened lately.
     pub(super) fn explain(&self, key: &EndpointKey) -> Option<Explained> {
-        let now = clock::now();
         let fleet = self.seat.fleet();
-        let (pool, endpoint) = fleet.endpoint(key)?;
-        let (cluster, seat, seats) = {
-            let council = self.seat.council();
-            let seat = Seated::new(now, &self.seat.me, &council);
-            (council.endpoint(now, key)?, seat, council.seats(now, key)?)
-        };
-        let case = Case::new(now, (pool, endpoint), cluster, &seat);
-        let electors = Electors { of: self.of, seats };
-        Some(Explained::new(&case, &electors, &self.history.of(key)))
+        let of = (&self.seat.me, &*fleet, self.of);
+        Explained::look(clock::now(), of, || self.seat.council(), key, &self.history.of(key))
     }
 
     pub(super) fn metrics(&self) -> String {

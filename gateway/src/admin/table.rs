@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::Value;
 
+use super::members::{Asked, Join, Joined, Why};
 use super::orders::{Muted, Order, Ordered};
 use super::route::{
     Access, BODY_BYTES_MAX, BodyOf, Deed, Extra, Parameter, Route, Values, schema_of,
@@ -13,7 +14,7 @@ use super::view::explain::Explained;
 use super::view::health::{Health, Readiness};
 use super::view::list::{Endpoints, LIMIT_MAX};
 use super::view::member::Members;
-use super::{deeds, documents, feed};
+use super::{deeds, documents, feed, members};
 use crate::events::Kind;
 
 /// Where events are followed from.
@@ -64,6 +65,10 @@ const fn json_body<T: JsonSchema>() -> BodyOf {
     }
 }
 
+const fn optional_body<T: JsonSchema>() -> BodyOf {
+    BodyOf { is_optional: true, ..json_body::<T>() }
+}
+
 /// A configuration, which is larger than other bodies.
 const YAML: BodyOf = BodyOf {
     kind: "application/yaml",
@@ -85,6 +90,12 @@ const UNCONFIRMED: &[Extra] = &[Extra {
     about: "It would take the last endpoint of its pool out; `confirm: true` does it all the same.",
 }];
 const NOT_LOST: &[Extra] = &[Extra { status: 409, about: "The member is not lost." }];
+const NOT_ASKED: &[Extra] =
+    &[Extra { status: 409, about: "The member is lost, or this node has left the fleet." }];
+const NOT_JOINED: &[Extra] = &[
+    Extra { status: 409, about: "This node belongs to no fleet, or has left it." },
+    Extra { status: 503, about: "The last seeds are still being taken." },
+];
 
 /// The routes. No two have the same method and fit the same path.
 pub(super) static ROUTES: &[Route] = &[
@@ -153,10 +164,26 @@ pub(super) static ROUTES: &[Route] = &[
         )
         .schema(documents::reloaded)
         .extras(NOT_RELOADED),
-    Route::act("admin/v1/members/{id}/forget", "forget", Kind::Member, Deed::Now(deeds::forget))
-        .summary("Drops a lost member from the electorate.")
-        .json::<Value>()
+    Route::act("admin/v1/members/{id}/drain", "drain", Kind::Drain, Deed::Now(members::drain))
+        .summary("Asks a member to finish what it has and take no more; it stays a member.")
+        .body(optional_body::<Why>())
+        .json::<Asked>()
+        .extras(NOT_ASKED),
+    Route::act("admin/v1/members/{id}/leave", "leave", Kind::Drain, Deed::Now(members::leave))
+        .summary("Asks for the same, and that it is out of the electorate at once.")
+        .body(optional_body::<Why>())
+        .json::<Asked>()
+        .extras(NOT_ASKED),
+    Route::act("admin/v1/members/{id}/forget", "forget", Kind::Member, Deed::Now(members::forget))
+        .summary("Drops a lost member from the electorate, on every node.")
+        .body(optional_body::<Why>())
+        .json::<Asked>()
         .extras(NOT_LOST),
+    Route::act("admin/v1/join", "join", Kind::Member, Deed::Now(members::join))
+        .summary("Gossips with further seeds.")
+        .body(json_body::<Join>())
+        .json::<Joined>()
+        .extras(NOT_JOINED),
     Route::act("admin/v1/members/{id}/mute", "mute", Kind::Member, Deed::Now(deeds::mute))
         .summary("Lets a member's votes and windows count no more on this node.")
         .json::<Muted>(),

@@ -9,7 +9,8 @@
 
 mod next;
 mod notes;
-mod people;
+#[cfg(test)]
+mod tests;
 
 use breaker::{Mode, Rung, State};
 use quorum::Forced;
@@ -17,10 +18,10 @@ use quorum::view::{VoteView, Weight};
 
 use super::case::Case;
 use crate::limits::{Full, What};
+use crate::people::listed;
 
 pub(super) use self::next::next;
 pub(super) use self::notes::notes;
-pub(super) use self::people::{for_people, listed};
 
 /// One sentence: what is so, and why.
 pub(super) fn verdict(case: &Case<'_>) -> String {
@@ -98,7 +99,7 @@ pub(super) fn reached(what: What) -> &'static str {
 fn stand(case: &Case<'_>) -> String {
     let (cluster, tally) = (&case.cluster, &case.cluster.tally);
     let accusers = accusers(case);
-    let said = if accusers.is_empty() { String::new() } else { format!(": {accusers}") };
+    let said = if accusers.is_empty() { String::new() } else { format!("; {accusers}") };
     format!(
         "incident {}, {} of {} votes stand ({} needed){said}",
         cluster.incident, tally.counted, cluster.electorate, tally.quorum
@@ -114,8 +115,9 @@ fn accusers(case: &Case<'_>) -> String {
     reasons.dedup();
     let group = |reason: &&str| {
         let of = votes.iter().filter(|view| view.vote.reason == **reason);
-        let names: Vec<&str> = of.map(|view| view.voter.as_str()).collect();
-        format!("{} by {}", reason, listed(&names))
+        let mut names: Vec<&str> = of.map(|view| view.voter.as_str()).collect();
+        names.sort_unstable();
+        format!("{}: {reason}", listed(&names))
     };
     let groups: Vec<String> = reasons.iter().map(group).collect();
     groups.join("; ")
@@ -154,7 +156,7 @@ fn closed(case: &Case<'_>) -> String {
         _ if case.cluster.tally.counted > 0 => {
             let (tally, electorate) = (&case.cluster.tally, case.cluster.electorate);
             format!(
-                "in: {} of {electorate} votes stand against it ({} needed): {}",
+                "in: {} of {electorate} votes stand against it ({} needed); {}",
                 tally.counted,
                 tally.quorum,
                 accusers(case)

@@ -13,6 +13,10 @@ pub(super) const UNAVAILABLE: u8 = 69;
 pub(super) const STORY_FAILED: u8 = 70;
 /// The token is missing, wrong, or for looking only (EX_NOPERM).
 pub(super) const NOT_ALLOWED: u8 = 77;
+/// A second signal ended a drain: 128 and the number of SIGINT.
+pub(super) const INTERRUPTED: u8 = 130;
+/// The same of SIGTERM.
+pub(super) const TERMINATED: u8 = 143;
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,11 @@ impl Failure {
     /// The token does not allow it.
     pub(super) fn not_allowed(message: impl Into<String>) -> Self {
         Self::new(NOT_ALLOWED, message)
+    }
+
+    /// A second signal ended a drain.
+    pub(super) fn cut_by(code: u8) -> Self {
+        Self::new(code, "a second signal: whatever was not finished was cut")
     }
 
     /// The demo's story did not go as told.

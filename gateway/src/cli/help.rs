@@ -62,6 +62,13 @@ member, or not as things stand), 69 no answer, 77 the token does not allow it.";
 /// Below the help of every verb that asks nobody.
 pub(super) const LOCAL_CODES: &str = "Exit codes: 0 done, 64 the command or the file is wrong.";
 
+/// Below the help of `serve`.
+pub(super) const SERVE: &str = "\
+SIGHUP reads the configuration again; SIGTERM and SIGINT drain, and a second one
+ends the drain at once.
+Exit codes: 0 drained, 64 the configuration is wrong, 69 something is not there
+(a port, a file), 130 and 143 a second SIGINT or SIGTERM cut what was running.";
+
 /// Below the help of `events`.
 pub(super) const EVENTS: &str = "\
 One line an event: when (UTC), kind, endpoint, node, what. With -o json one JSON

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::pin::pin;
 
 use gateway::app::{App, Origin, Relevel};
 use gateway::config::{self, Config, LogFormat};
@@ -15,7 +16,7 @@ use gateway::mock::{self, Mock};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::failure::{Failure, chain};
+use super::failure::{Failure, INTERRUPTED, TERMINATED, chain};
 
 /// Threads for the cluster and the operators; the data plane has its own.
 const CONTROL_THREADS: usize = 2;
@@ -98,6 +99,7 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
     // Signals are heard from the start, so that one during start-up is not lost.
     let deaf = |error: io::Error| Failure::unavailable(error.to_string());
     let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(deaf)?;
     let app = App::start_from(config, origin).await;
     let app = app.map_err(|error| Failure::unavailable(chain(&error)))?;
@@ -114,11 +116,18 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
     tokio::select! {
         () = hear_reloads => {}
         _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        _ = interrupt.recv() => {}
     }
-    tracing::info!("draining");
-    app.shutdown().await;
-    Ok(())
+    let hurry = app.hurry();
+    let mut leaving = pin!(app.shutdown());
+    let cut = tokio::select! {
+        () = leaving.as_mut() => return Ok(()),
+        _ = terminate.recv() => Failure::cut_by(TERMINATED),
+        _ = interrupt.recv() => Failure::cut_by(INTERRUPTED),
+    };
+    hurry.up();
+    leaving.await;
+    Err(cut)
 }
 
 async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {

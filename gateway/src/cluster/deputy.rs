@@ -146,7 +146,7 @@ impl Deputy {
                 Decision::Forced { endpoint, forced } => {
                     self.with(endpoint, |one| one.force(*forced));
                 }
-                Decision::Probe { .. } => {}
+                Decision::Probe { .. } | Decision::Ordered { .. } | Decision::Forgotten { .. } => {}
             }
         }
     }

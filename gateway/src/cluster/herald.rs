@@ -83,7 +83,8 @@ impl Herald {
                 Statement::Vote(..)
                 | Statement::Step(..)
                 | Statement::Override(..)
-                | Statement::Window(..) => {}
+                | Statement::Window(..)
+                | Statement::Member(..) => {}
             }
         }
         for (endpoint, vote) in &stated {
@@ -229,6 +230,15 @@ pub(super) fn decided(now: Duration, decision: &Decision) -> Event {
             let what = format!("an operator's order holds: {}", forced.as_str());
             let detail = json!({ "state": forced.as_str() });
             Event::new(Kind::Override, what).endpoint(endpoint).detail(detail)
+        }
+        Decision::Ordered { verb, by, reason } => {
+            let what = format!("an operator asks this node to {}", verb.as_str());
+            let detail = json!({ "order": verb.as_str(), "by": by.as_str(), "reason": reason });
+            Event::new(Kind::Drain, what).detail(detail)
+        }
+        Decision::Forgotten { member, by } => {
+            let detail = json!({ "order": "forget", "by": by.as_str() });
+            Event::new(Kind::Member, format!("{member} is forgotten")).node(member).detail(detail)
         }
     }
 }

@@ -86,7 +86,7 @@ export function details(one, elapsed = 0) {
   if (typeof one.uptime_ms === "number") found.push(["up", span(one.uptime_ms + elapsed)]);
   if (one.steward_of > 0) found.push(["steward of", figure(one.steward_of)]);
   if (one.config_hash) found.push(["config", short(one.config_hash)]);
-  if (one.version) found.push(["v", String(one.version)]);
+  if (one.version) found.push(["version", String(one.version)]);
   return found;
 }
 

@@ -3,7 +3,7 @@
 // All state is here, in one value; each round replaces what it learned and shows the whole again. The
 // parts keep what has not changed, so that showing is cheap and the focus stays where it is.
 
-import { ApiError, hasToken, keep, look } from "./api.js";
+import { ApiError, endpointPath, hasToken, keep, look } from "./api.js";
 import { mark, refill, say, shape, soon } from "./dom.js";
 import { Explain } from "./explain.js";
 import { showBanners, showFacts, showMembers } from "./fleet.js";
@@ -21,12 +21,16 @@ const CONFIG_EVERY = 10_000;
 /** From so many endpoints on, only those that are out are asked for each round, and all at a distance. */
 const MANY = 1_000;
 const ALL_EVERY = 15_000;
+/** All of them may take a tenth of the time at most. */
+const ALL_REST = 10;
+/** Those that have come back are asked for one by one, up to so many. */
+const BACK_MAX = 8;
 /** How long a message stays, in ms. */
 const MESSAGE = 6_000;
 const THEMES = ["auto", "light", "dark"];
 
 const at = (id) => document.getElementById(id);
-const state = { node: "", role: null, cluster: null, members: [], endpoints: [], allAt: -Infinity, rows: [], config: null, configAt: -Infinity, at: NaN, link: { failed: "" } };
+const state = { node: "", role: null, cluster: null, members: [], endpoints: [], allAt: -Infinity, allTook: 0, rows: [], config: null, configAt: -Infinity, at: NaN, link: { failed: "" } };
 
 const timeline = new Timeline();
 const poll = new Poll(round);
@@ -38,39 +42,58 @@ const stream = new Stream((event) => {
 const explain = new Explain((key) => order(key));
 const matrix = new Matrix({ open: (key) => explain.open(key, find(key)?.endpoint ?? {}), order });
 
-/** One look at everything. Throws if the node does not answer. */
+/** One look at everything, for `Poll`. Throws if the node does not answer. */
 async function round() {
   try {
-    if (state.role === null) state.role = await whoami();
-    const [cluster, members, endpoints] = await Promise.all([look("cluster"), look("members"), lookAtEndpoints()]);
+    if (state.role === null || state.link.failed) state.role = await whoami();
+    // One after the other: a page takes one of the node's connections for this, not three.
+    const cluster = await look("cluster");
+    const members = await look("members");
+    const { allAt } = state;
+    const endpoints = await lookAtEndpoints();
     const isBack = state.link.failed !== "";
     Object.assign(state, { cluster, members: ordered(members.members), endpoints, at: performance.now(), link: { failed: "" } });
     state.node = String(cluster.node ?? "");
     if (isBack) stream.restart();
     if (state.at - state.configAt > CONFIG_EVERY) await lookAtConfig();
     show(true);
+    return allAt === state.allAt || endpoints.length < MANY ? undefined : 0;
   } catch (problem) {
     if (!(problem instanceof ApiError)) throw problem;
-    if (problem.status === 401) askForToken();
-    else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : problem.message };
     // What answers after a while may be another process, with other tokens.
-    state.role = null;
+    if (problem.status === 401) {
+      state.role = null;
+      askForToken();
+    } else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : problem.message };
     show(false);
     throw problem;
   }
 }
 
-/** All endpoints, or where they are many those that are out, put in their places among the others. */
+/** All endpoints; or where they are many, those that are out put in their places among the others. */
 async function lookAtEndpoints() {
-  if (state.endpoints.length >= MANY && performance.now() - state.allAt < ALL_EVERY) {
+  if (isPartly()) {
     const fresh = new Map(seen(await look("endpoints?state=out")).map((one) => [one.endpoint, one]));
-    const was = state.endpoints.filter((one) => one.in_rotation === false);
-    const isSame = was.length === fresh.size && was.every((one) => fresh.has(one.endpoint));
-    if (isSame) return state.endpoints.map((one) => fresh.get(one.endpoint) ?? one);
+    const back = state.endpoints.filter((one) => one.in_rotation === false && !fresh.has(one.endpoint));
+    if (back.length <= BACK_MAX) {
+      for (const { endpoint } of back) {
+        const [one] = seen({ endpoints: [await look(endpointPath(endpoint))] });
+        fresh.set(endpoint, one);
+      }
+      return state.endpoints.map((one) => fresh.get(one.endpoint) ?? one);
+    }
   }
+  const began = performance.now();
   const all = seen(await look("endpoints"));
   state.allAt = performance.now();
+  state.allTook = state.allAt - began;
   return all;
+}
+
+/** Whether those that are out are enough to ask for. */
+function isPartly() {
+  const since = performance.now() - state.allAt;
+  return state.endpoints.length >= MANY && since < Math.max(ALL_EVERY, state.allTook * ALL_REST);
 }
 
 /** The rows of an answer, each with the moment at which it was so. */
@@ -123,9 +146,12 @@ function show(isFresh) {
 }
 
 function showHeadline() {
-  const { level, title, sub } = headline(state.rows, state.members);
-  say(at("headline"), title);
-  say(at("subline"), sub);
+  const told = headline(state.rows, state.members);
+  const isOld = state.link.failed !== "";
+  const level = isOld ? "lost" : told.level;
+  // What is not known to be so any more is told as what was so.
+  say(at("headline"), isOld ? told.title.replace(/ (is|are) /, (_, verb) => (verb === "is" ? " was " : " were ")) : told.title);
+  say(at("subline"), isOld ? `When ${state.node} last answered. ${told.sub}` : told.sub);
   mark(at("hero-shape"), "data-level", level);
   refill(at("hero-shape"), level, () => [...shape(level === "wait" ? "none" : level, level).children]);
   const out = state.rows.filter((one) => one.isOut).length;

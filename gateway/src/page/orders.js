@@ -22,7 +22,7 @@ const PERIODS = [["5m", "5 min"], ["15m", "15 min"], ["1h", "1 h"], ["custom", "
 const VERBS = { force_open: "open", force_closed: "close", auto: "auto" };
 
 const DEEDS = {
-  drain: ["Drain", "It is not ready any more, and its streams finish. It keeps its vote, and runs until it is stopped.", "drains"],
+  drain: ["Drain", "It tells balancers that it is not ready, closes to clients, and lets its streams finish. It keeps its vote and runs until it is stopped.", "drains"],
   leave: ["Leave", "The same, and it is out of the electorate at once: fewer votes are needed.", "leaves"],
   forget: ["Forget", "A lost member is no longer counted. Only if it is gone for good.", "is forgotten"],
   mute: ["Mute", "Its votes do not count on this node until it is unmuted.", "is muted here"],

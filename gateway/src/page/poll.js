@@ -11,7 +11,10 @@ const REST = 4;
 const PAUSE_MAX = 15_000;
 const BACKOFF_MAX = 10_000;
 
-/** Runs `round` for as long as the page is seen; it throws to say that it has failed. */
+/**
+ * Runs `round` for as long as the page is seen; it throws to say that it has failed. It may return the
+ * ms that it took in its usual course, so that a rare long one does not slow down the next.
+ */
 export class Poll {
   #round;
   #timer = null;
@@ -45,14 +48,15 @@ export class Poll {
     this.#isBusy = true;
     this.#wantsMore = false;
     const began = performance.now();
+    let usual;
     try {
-      await this.#round();
+      usual = await this.#round();
       this.#failures = 0;
     } catch {
       this.#failures += 1;
     }
     this.#isBusy = false;
-    this.#wait(performance.now() - began);
+    this.#wait(usual ?? performance.now() - began);
   }
 
   #wait(took) {

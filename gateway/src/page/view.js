@@ -16,6 +16,8 @@ const BADGES = {
   doubted: ["doubt", "In, but doubted"],
   healthy: ["in", "In"],
 };
+/** Up to so many endpoints are named in the headline. */
+const NAMED_MAX = 3;
 const RANK = ["fleet", "here", "ordered", "paused", "returning", "shadow", "doubted", "kept", "healthy"];
 
 /** Why a vote does not count, in a word and in a sentence. */
@@ -90,7 +92,7 @@ export function compare(one, other) {
 /** The API's sentence without what the badge says already, or a sentence of our own. */
 function why(endpoint, what) {
   const verdict = text(endpoint.verdict);
-  const isPlain = /nothing is held against it$/.test(verdict);
+  const isPlain = verdict === "in" || /nothing is held against it$/.test(verdict);
   if (verdict && !isPlain) return sentence(verdict.replace(/^(?:out|in)(?: [a-z ]+)?: /, ""));
   const cluster = endpoint.cluster ?? {};
   const reason = text(endpoint.local?.reason);
@@ -202,21 +204,26 @@ function castCell(id, vote, elapsed) {
 /** The headline: what is out, and for whom. `all` are rows; `members` is the API's list. */
 export function headline(all, members) {
   const out = all.filter((one) => one.isOut);
-  const off = rows(members).filter((one) => one.state === "lost");
+  const lost = rows(members).filter((one) => one.state === "lost");
   if (all.length === 0) return { level: "wait", title: "No endpoint is configured.", sub: "" };
-  const parts = [];
-  const by = (what) => out.filter((one) => one.what === what).length;
-  if (by("fleet") > 0) parts.push(`${by("fleet")} by the whole fleet`);
-  if (by("ordered") > 0) parts.push(`${by("ordered")} by an operator`);
-  if (by("here") > 0) parts.push(`${by("here")} on this node only`);
-  const rest = out.length - by("fleet") - by("ordered") - by("here");
-  if (rest > 0) parts.push(`${rest} paused or waiting for a probe`);
-  const whole = all.length === 1 ? "the only endpoint" : `${count(all.length, "endpoint")}`;
-  const title = titleOf(all.length, out.length, whole);
-  const because = out.length === 0 ? "" : out.length === 1 ? sentence(parts[0].replace(/^1 /, "")) : sentence(parts.join(", "));
-  const isWorried = off.length > 0 || all.some((one) => !one.isOut && (one.level === "doubt" || one.level === "back"));
+  const isWorried = lost.length > 0 || all.some((one) => !one.isOut && (one.level === "doubt" || one.level === "back"));
   const worst = out.some((one) => one.level === "out") ? "out" : out.length > 0 ? "order" : isWorried ? "doubt" : "in";
-  return { level: worst, title, sub: [because && `${because}.`, others(all), pools(all)].filter(Boolean).join(" ") };
+  const title = titleOf(all.length, out.length, count(all.length, "endpoint"));
+  return { level: worst, title, sub: [causes(out), others(all), pools(all)].filter(Boolean).join(" ") };
+}
+
+const CAUSES = [["fleet", "by the whole fleet"], ["here", "on this node only"], ["ordered", "by an operator"]];
+
+/** Who has them out: `2 by the whole fleet, 1 by an operator`; by name where they are few. */
+function causes(out) {
+  const known = CAUSES.map(([what]) => what);
+  const groups = [...CAUSES, ["", "paused or waiting for a probe"]].map(([what, said]) => {
+    const of = out.filter((one) => (what ? one.what === what : !known.includes(one.what)));
+    return [of.map((one) => one.key), said];
+  }).filter(([keys]) => keys.length > 0);
+  if (groups.length === 0) return "";
+  const name = ([keys, said]) => (out.length <= NAMED_MAX ? `${list(keys)} ${said}` : `${keys.length.toLocaleString("en")} ${said}`);
+  return `${sentence(groups.map(name).join(", "))}.`;
 }
 
 function titleOf(all, out, whole) {

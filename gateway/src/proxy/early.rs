@@ -27,7 +27,8 @@ use super::attempt::Rest;
 use super::dispatch::{Leaving, Served};
 use super::log::Line;
 use super::relay::{End, HEARTBEAT, Interrupted, Relay};
-use super::{Body, Gate, limit};
+use super::route::Dialect;
+use super::{Body, Cut, Gate, limit};
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Pool;
@@ -98,6 +99,7 @@ impl Course {
 /// The body of an answer whose head went first.
 pub struct Early {
     gate: Arc<Gate>,
+    dialect: Dialect,
     stage: Stage,
 }
 
@@ -115,7 +117,7 @@ enum Stage {
 impl Gate {
     /// Follows a course to its end, or for one heartbeat if the answer is to be a stream.
     pub(super) async fn follow(self: &Arc<Self>, course: Course) -> Response<Body> {
-        let (id, left) = (course.id.clone(), course.place.left());
+        let (id, left, dialect) = (course.id.clone(), course.place.left(), course.line.dialect);
         let heartbeat = self.heartbeat.filter(|_| course.call.is_stream);
         // Apart from the connection's own state, which lasts as long as the connection does.
         let mut course = Box::pin(course.run());
@@ -123,7 +125,7 @@ impl Gate {
             None => self.conclude(course.await),
             Some(heartbeat) => match tokio::time::timeout(heartbeat, course.as_mut()).await {
                 Ok(found) => self.conclude(found),
-                Err(_) => self.begin(course, &id),
+                Err(_) => self.begin(course, &id, dialect),
             },
         };
         limit::show(&left, response)
@@ -142,9 +144,11 @@ impl Gate {
         self: &Arc<Self>,
         course: Pin<Box<dyn Future<Output = Found> + Send>>,
         id: &HeaderValue,
+        dialect: Dialect,
     ) -> Response<Body> {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        let early = Early { gate: Arc::clone(self), stage: Stage::Waiting { course, timer } };
+        let early =
+            Early { gate: Arc::clone(self), dialect, stage: Stage::Waiting { course, timer } };
         let mut response = Response::new(Body::Early(Box::new(early)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -180,6 +184,20 @@ impl Gate {
     }
 }
 
+impl Cut for Early {
+    /// What was still tried is given up.
+    fn cut(&mut self) {
+        match &mut self.stage {
+            Stage::Relaying(relay) => relay.cut(),
+            Stage::Waiting { .. } => {
+                self.gate.meters.streams.ended(End::Interrupted, true);
+                self.stage = Stage::Failed(ApiError::stream_interrupted().event(self.dialect));
+            }
+            Stage::Failed(_) | Stage::Broken => {}
+        }
+    }
+}
+
 /// What a refusal says, if it says it as errors are told and at no great length.
 fn said(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
@@ -203,7 +221,7 @@ impl HttpBody for Early {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        let Self { gate, stage } = &mut *self;
+        let Self { gate, stage, .. } = &mut *self;
         loop {
             let next = match stage {
                 Stage::Relaying(relay) => return Pin::new(relay.as_mut()).poll_frame(context),

@@ -12,6 +12,7 @@
 //! held for a client that does not read is bounded by [`TAIL_BYTES_MAX`], [`ready::TOGETHER_BYTES_MAX`]
 //! and one read.
 
+mod cut;
 mod pace;
 mod proof;
 mod ready;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -40,6 +40,7 @@ use super::tls::{HTTP2, Identity};
 use crate::clock;
 use crate::config;
 use crate::metrics::Meters;
+use crate::proxy::Cut;
 
 /// How HTTP/2 begins.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -161,7 +162,7 @@ impl Entry {
     ) where
         A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         let _ = stream.set_nodelay(true);
@@ -191,7 +192,7 @@ impl Entry {
     where
         A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         let outlet = stream.outlet();
@@ -260,7 +261,7 @@ impl Entry {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         match version {
@@ -279,16 +280,24 @@ impl Entry {
         T: AsyncRead + AsyncWrite + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Result<Response<B>, Infallible>>,
-        B: Body<Data = Bytes> + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         let patience = self.patiences.write;
+        if *told.borrow() != Stop::Serving {
+            outlet.close();
+        }
+        let way_out = Arc::clone(&outlet);
         let answer = service_fn(move |request| {
             let (answered, outlet) = (answer(request), Arc::clone(&outlet));
             async move {
-                let Ok(response) = answered.await;
+                let Ok(mut response) = answered.await;
                 if response.headers().contains_key(header::CONNECTION) {
                     outlet.ends_early();
+                } else if outlet.is_closing() {
+                    // It goes on elsewhere before this connection is closed under its next request.
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
                 }
                 Ok::<_, Infallible>(response.map(|body| Parting::new(body, outlet, patience)))
             }
@@ -299,11 +308,20 @@ impl Entry {
             .max_buf_size(HEAD_BYTES_MAX)
             .max_headers(FIELDS_MAX);
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
-        tokio::select! {
-            served = connection.as_mut() => served,
-            _ = told.changed() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let mut next = Some(Stop::Serving);
+        loop {
+            tokio::select! {
+                served = connection.as_mut() => return served,
+                told = heard(&mut told), if next.is_some() => next = told,
+            }
+            match next {
+                Some(Stop::Serving) => {}
+                Some(Stop::Leaving) => way_out.close(),
+                Some(Stop::Draining) | None => connection.as_mut().graceful_shutdown(),
+                Some(Stop::Over(_)) => {
+                    connection.as_mut().graceful_shutdown();
+                    way_out.expire();
+                }
             }
         }
     }
@@ -318,11 +336,16 @@ impl Entry {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
+        // Who comes while others are asked to go has no other connection to go to yet.
+        if *told.borrow() == Stop::Leaving {
+            told.mark_unchanged();
+        }
         let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
         let patience = self.patiences.write;
+        let way_out = Arc::clone(&outlet);
         let answer = service_fn(move |request| {
             let (answered, outlet) = (answer(request), Arc::clone(&outlet));
             async move {
@@ -336,7 +359,7 @@ impl Entry {
         let mut connection =
             pin!(http2_builder(streams.clone()).serve_connection(TokioIo::new(io), answer));
         let keep_alive = self.patiences.keep_alive;
-        let (mut is_told, mut ends_at) = (false, None);
+        let (mut word, mut ends_at) = (Some(Stop::Serving), None);
         loop {
             // An idle connection is asked to go, and one that does not go in time is cut.
             let next = ends_at.unwrap_or_else(|| {
@@ -346,9 +369,12 @@ impl Entry {
             tokio::select! {
                 biased;
                 served = connection.as_mut() => return served,
-                _ = told.changed(), if !is_told => {
-                    is_told = true;
+                next = heard(&mut told), if word.is_some() => {
+                    word = next;
                     connection.as_mut().graceful_shutdown();
+                    if let Some(Stop::Over(_)) = next {
+                        way_out.expire();
+                    }
                 }
                 () = tokio::time::sleep_until(next) => {
                     let is_idle = streams.idle().is_some_and(|idle| idle >= keep_alive);
@@ -364,6 +390,12 @@ impl Entry {
             }
         }
     }
+}
+
+/// What the workers are told next; `None`: nobody is there any more to tell them anything.
+async fn heard(told: &mut watch::Receiver<Stop>) -> Option<Stop> {
+    told.changed().await.ok()?;
+    Some(*told.borrow_and_update())
 }
 
 fn http2_builder(streams: Streams) -> http2::Builder<Streams> {

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::Stop;
 use super::connection::{Entry, Patiences};
 use crate::metrics::Meters;
+use crate::proxy::Cut;
 
 /// How long an operator's connection is waited for: until its request head is there,
 const HEAD: Duration = Duration::from_secs(10);
@@ -43,7 +44,7 @@ impl Door {
     where
         A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         self.entry.receive(stream, answer, self.stop.subscribe()).await;

@@ -19,10 +19,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 use tokio::time::Sleep;
 
+use crate::proxy::Cut;
+
 /// A client gets this long to take what was given to it before its stream broke.
-const LINGER_MAX: Duration = Duration::from_secs(3);
+pub(super) const LINGER_MAX: Duration = Duration::from_secs(3);
 
 /// What is known of a connection's way out: when everything that was written to it was out, and whether
 /// it ends before all was read.
@@ -36,6 +40,12 @@ pub(super) struct Outlet {
     is_early: AtomicBool,
     /// Those who wait for the next flush; at most one a stream.
     waiting: Mutex<Vec<Waker>>,
+    /// Each answer is to say that it is the last.
+    is_closing: AtomicBool,
+    /// Its time is over: whatever still flows is cut.
+    is_over: AtomicBool,
+    /// Wakes what flows when the time is over.
+    curfew: Arc<Notify>,
 }
 
 impl Outlet {
@@ -70,6 +80,22 @@ impl Outlet {
         self.is_early.load(Ordering::Relaxed)
     }
 
+    /// Each answer from here on is to say that it is the last.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether each answer is to say so.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Cuts whatever still flows, and what begins to.
+    pub(super) fn expire(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.curfew.notify_waiters();
+    }
+
     fn state(&self) -> u64 {
         self.state.load(Ordering::Relaxed)
     }
@@ -102,20 +128,45 @@ pub(super) struct Parting<B: Body> {
     given_at: u64,
     /// The error that is held back, and for how long at most.
     error: Option<(B::Error, Pin<Box<Sleep>>)>,
+    /// Wakes the stream when the connection's time is over, once it has had to wait for anything.
+    curfew: Option<Pin<Box<OwnedNotified>>>,
+    is_cut: bool,
 }
 
 impl<B: Body> Parting<B> {
     /// Holds back the error of `body`, which is given to this connection, no longer than `patience`.
     pub(super) fn new(body: B, outlet: Arc<Outlet>, patience: Duration) -> Self {
         let (given_at, linger) = (outlet.state(), patience.min(LINGER_MAX));
-        Self { body, outlet, linger, given_at, error: None }
+        Self { body, outlet, linger, given_at, error: None, curfew: None, is_cut: false }
     }
 }
 
 // Nothing of it is pinned: the body is moved only as long as it may be.
 impl<B: Body + Unpin> Unpin for Parting<B> {}
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Parting<B> {
+impl<B: Body<Data = Bytes> + Cut + Unpin> Parting<B> {
+    /// Asks the body, which is told when its time is over.
+    fn poll_body(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.outlet.is_over.load(Ordering::Relaxed) && !self.is_cut {
+            self.is_cut = true;
+            self.body.cut();
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if polled.is_pending() && !self.is_cut {
+            let curfew = &self.outlet.curfew;
+            let curfew =
+                self.curfew.get_or_insert_with(|| Box::pin(Arc::clone(curfew).notified_owned()));
+            // The tasks of a connection share one thread: its time is not over since the look above.
+            let _ = curfew.as_mut().poll(context);
+        }
+        polled
+    }
+}
+
+impl<B: Body<Data = Bytes> + Cut + Unpin> Body for Parting<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -125,7 +176,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Parting<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let me = &mut *self;
         if me.error.is_none() {
-            match ready!(Pin::new(&mut me.body).poll_frame(context)) {
+            match ready!(me.poll_body(context)) {
                 Some(Err(error)) => {
                     me.error = Some((error, Box::pin(tokio::time::sleep(me.linger))));
                 }

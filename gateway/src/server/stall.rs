@@ -25,6 +25,7 @@ use tokio::time::Sleep;
 
 use super::parting::Outlet;
 use crate::clock;
+use crate::proxy::Cut;
 
 /// A stream's client must make room for this much in the time it is given: 16 KiB, one frame.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
@@ -311,6 +312,12 @@ impl<B: Body<Data = Bytes> + Unpin> Told<B> {
         }
         let length = self.rest.len().min(PIECE_BYTES_MAX);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
+}
+
+impl<B: Cut> Cut for Told<B> {
+    fn cut(&mut self) {
+        self.body.cut();
     }
 }
 

@@ -48,19 +48,19 @@ async fn every_answer_is_what_the_document_says() {
             let ask = |path: &str| Ask::new(&method.to_uppercase(), path);
             let is_feed = path.ends_with("/events");
             let good = filled("demo", "a", "single") + if is_feed { "?until=now" } else { "" };
-            let asks = [
+            let mut asks = vec![
                 ask(&good).token(FULL).body(order),
                 ask(&good).token(READ),
-                ask(&filled("no", "such", "thing")).token(FULL).body(order),
                 ask(&filled("demo", "a", "single")),
                 ask(&format!("{}?no-such=1", filled("demo", "a", "single"))).token(FULL),
                 ask(&good).token(FULL).body("{"),
             ];
+            if !is_feed {
+                asks.push(ask(&filled("no", "such", "thing")).token(FULL).body(order));
+            }
             for ask in asks {
-                if !(is_feed && method == "get" && seen > 10_000) {
-                    holds(&document, &house, method, path, ask).await;
-                    seen += 1;
-                }
+                holds(&document, &house, method, path, ask).await;
+                seen += 1;
             }
         }
     }

@@ -1,9 +1,10 @@
 //! Orders: what is asked for before a pool is emptied, how long they hold, and what is written down.
 
+use quorum::Forced;
 use serde_json::{Value, json};
 
 use crate::desk::{Ask, FULL, READ, house};
-use crate::local::House;
+use crate::local::{self, House};
 use crate::process::{Gateway, TOKEN, until};
 
 const OPEN: &str = r#"{"state":"force_open","for":"10m","reason":"it smells"}"#;
@@ -26,8 +27,10 @@ async fn m10_the_last_endpoint_of_a_pool_is_forced_out_only_by_who_means_it() {
     assert_eq!(order(&house, "a", OPEN).await.status, 200);
     let told = order(&house, "b", SURE).await;
     assert_eq!(told.json(), json!({"endpoint":"demo/b","state":"force_open","for_ms":600_000}));
-    // All out by order: the pool's own rule for that still holds, and clients are passed through.
-    assert_eq!(house.ask().await.status, 200);
+    // An order outranks the rule that passes requests through when all are presumed dead.
+    local::until("the order holds", || house.endpoint("b").forced() == Forced::Open).await;
+    let told = house.ask().await;
+    assert_eq!((told.status, told.code().as_str()), (503, "circuit_open"));
     assert_eq!(order(&house, "a", AUTO).await.status, 200);
     assert_eq!(order(&house, "b", AUTO).await.json()["for_ms"], Value::Null);
 }

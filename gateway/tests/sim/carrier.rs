@@ -312,7 +312,10 @@ fn double_ballots(members: &mut [Member]) {
         let (Some(from), Some(to)) = (before.last(), rest.first_mut()) else { continue };
         let votes = from.heard.iter().filter(|heard| match &heard.statement {
             Statement::Vote(_, vote) => vote.state == VoteState::Stands,
-            Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => false,
+            Statement::Step(..)
+            | Statement::Override(..)
+            | Statement::Window(..)
+            | Statement::Member(..) => false,
         });
         let mut votes: Vec<Heard> = votes.cloned().collect();
         for vote in &mut votes {

@@ -67,7 +67,9 @@ impl Seat {
                 Decision::Closed { .. }
                 | Decision::Probe { .. }
                 | Decision::Recall { .. }
-                | Decision::Forced { .. } => {}
+                | Decision::Forced { .. }
+                | Decision::Ordered { .. }
+                | Decision::Forgotten { .. } => {}
             }
         }
         round

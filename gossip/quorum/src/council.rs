@@ -13,6 +13,7 @@ use std::time::Duration;
 
 mod flip;
 mod lead;
+mod orders;
 mod say;
 mod second;
 mod suspect;
@@ -21,9 +22,12 @@ mod weigh;
 
 pub use crate::circuit::ProbeResult;
 pub use crate::statement::{CanaryFence, CanaryWord};
+pub use orders::NotOrdered;
 pub use told::{CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening};
 
 pub(crate) use weigh::Weighed;
+
+use orders::Orders;
 
 use crate::circuit::{Cast, Change};
 use crate::dossier::Dossier;
@@ -59,6 +63,7 @@ pub struct Council {
     cleared_from: Duration,
     pending: Vec<Decision>,
     speech: Speech,
+    orders: Orders,
 }
 
 impl Council {
@@ -82,6 +87,7 @@ impl Council {
             cleared_from: now,
             pending: Vec::new(),
             speech: Speech::default(),
+            orders: Orders::default(),
             me,
             rule,
         }
@@ -175,11 +181,14 @@ impl Council {
         let has_risen = voice.beat(now, member.pulse);
         let news = if voice.is_other(&member.heard) { member.heard.as_slice() } else { &[] };
         for heard in news {
-            let endpoint = heard.statement.endpoint();
+            let by = (&member.id, member.generation);
+            let Some(endpoint) = heard.statement.endpoint() else {
+                self.orders.take(now, &self.me, by, heard);
+                continue;
+            };
             let Some(dossier) = self.dossiers.get_mut(endpoint) else {
                 continue;
             };
-            let by = (&member.id, member.generation);
             let is_known = dossier.knows(by, heard);
             if !is_known && voice.speak(&heard.statement) && dossier.take(now, by, heard) {
                 told.insert(endpoint.clone());
@@ -318,6 +327,7 @@ impl Council {
         self.wake(now);
         self.last_step = self.last_step.max(now);
         self.suspect(now);
+        self.obey(now);
         let may_lead = now >= self.observing_until && self.electorate.has_quorum();
         let is_cut_off = self.electorate.is_cut_off(now);
         for endpoint in &self.stirred.clone() {

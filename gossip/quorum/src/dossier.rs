@@ -231,7 +231,7 @@ impl Word {
                 }
                 self.window = Some(told);
             }
-            Statement::Override(..) => {}
+            Statement::Override(..) | Statement::Member(..) => {}
         }
         true
     }
@@ -247,7 +247,7 @@ impl Word {
         match kind {
             Kind::Vote => self.vote = None,
             Kind::Step => self.step = None,
-            Kind::Window | Kind::Override => {}
+            Kind::Window | Kind::Override | Kind::Member => {}
         }
     }
 

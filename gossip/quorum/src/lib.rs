@@ -5,7 +5,8 @@
 //! follows comes out as [`Decision`]s. The gateway, the simulator and the tests drive this code.
 //!
 //! # The parts
-//! - [`statement`]: what a node may state of an endpoint: a vote, a step of recovery, an override.
+//! - [`statement`]: what a node may state: a vote, a step of recovery, an override, and what an
+//!   operator asks of a member.
 //! - [`electorate`]: who forms the denominator, and when a lost member stops counting.
 //! - [`tally`](mod@tally): a table of votes in, a verdict out.
 //! - [`circuit`]: one endpoint's incident: opening, the fence that orders steps, cool-down.
@@ -38,11 +39,13 @@ mod voice;
 pub use circuit::{Recovery, Way};
 pub use conviction::Conviction;
 pub use council::{
-    Council, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening, ProbeResult,
+    Council, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening, NotOrdered,
+    ProbeResult,
 };
 pub use electorate::{Electorate, ElectorateRule};
 pub use statement::{
-    Basis, CanaryFence, CanaryWord, Card, EndpointKey, Evidence, Forced, Heard, Member, NodeId,
-    Override, PoolKey, Said, Stage, Standing, Stated, Statement, Step, Vote, VoteState, Window,
+    Basis, CanaryFence, CanaryWord, Card, EndpointKey, Evidence, Forced, Heard, Member,
+    MemberOrder, MemberVerb, NodeId, Override, PoolKey, Said, Stage, Standing, Stated, Statement,
+    Step, Vote, VoteState, Window,
 };
 pub use tally::{Ballot, Tally, tally};

@@ -1,4 +1,4 @@
-//! What a node may state about an endpoint, and how a member of the fleet looks to the rule.
+//! What a node may state about an endpoint or a member, and how a member looks to the rule.
 //!
 //! A statement is written by one node about itself: its own vote, the furthest step of recovery it
 //! knows, the newest override it knows. Durations inside are relative to the moment of stating, so
@@ -228,7 +228,29 @@ pub struct Override {
     pub reason: String,
 }
 
-/// One thing a node states about one endpoint.
+/// What an operator asked of a member, from the mildest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemberVerb {
+    /// It is to take no more traffic and finish what it has; it stays a member.
+    Drain,
+    /// The same, and it is out of the electorate at once.
+    Leave,
+    /// It is lost, and no longer counts.
+    Forget,
+}
+
+/// An operator's word about a member, stated by the node that was asked, for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberOrder {
+    /// What was asked for.
+    pub verb: MemberVerb,
+    /// The life of the member that is meant: a later one is not.
+    pub generation: u64,
+    /// The operator's reason (at most 256 bytes are carried).
+    pub reason: String,
+}
+
+/// One thing a node states, about one endpoint or about a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statement {
     /// Its own vote.
@@ -239,6 +261,8 @@ pub enum Statement {
     Override(EndpointKey, Override),
     /// What it has seen of late.
     Window(EndpointKey, Window),
+    /// What an operator asked of a member by way of it.
+    Member(NodeId, MemberOrder),
 }
 
 /// A statement on its way out.
@@ -315,13 +339,36 @@ pub struct Member {
 }
 
 impl Statement {
-    /// The endpoint it is about.
-    pub fn endpoint(&self) -> &EndpointKey {
+    /// The endpoint it is about; `None`: it is about a member.
+    pub fn endpoint(&self) -> Option<&EndpointKey> {
         match self {
             Self::Vote(endpoint, _)
             | Self::Step(endpoint, _)
             | Self::Override(endpoint, _)
-            | Self::Window(endpoint, _) => endpoint,
+            | Self::Window(endpoint, _) => Some(endpoint),
+            Self::Member(..) => None,
+        }
+    }
+
+    /// The name of what it is about.
+    pub fn subject(&self) -> &str {
+        match self {
+            Self::Vote(endpoint, _)
+            | Self::Step(endpoint, _)
+            | Self::Override(endpoint, _)
+            | Self::Window(endpoint, _) => endpoint.as_str(),
+            Self::Member(member, _) => member.as_str(),
+        }
+    }
+}
+
+impl MemberVerb {
+    /// The word used in the admin API and the logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Leave => "leave",
+            Self::Forget => "forget",
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What a person or a metric may ask of a council: who counts, who votes what, who leads.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use crate::council::{Council, Weighed};
 use crate::dossier::Dossier;
 use crate::electorate::Presence;
-use crate::statement::{EndpointKey, Forced, NodeId, Standing, Step, Vote, Window};
+use crate::statement::{EndpointKey, Forced, NodeId, Override, Standing, Step, Vote, Window};
 use crate::steward;
 use crate::tally::{Tally, quorum_of};
 
@@ -279,17 +280,41 @@ impl Council {
         Some(self.electorate.roll(now).map(seat).collect())
     }
 
-    /// The votes on every endpoint of which anything was said of late, counting or not.
-    pub fn votes_cast(&self, now: Duration) -> impl Iterator<Item = (&EndpointKey, Vec<VoteView>)> {
-        let known = |key| self.dossiers.get_key_value(key);
-        let dossiers = self.stirred.iter().filter_map(known);
-        let votes = dossiers.map(move |(key, dossier)| (key, self.votes(now, dossier)));
-        votes.filter(|(_, votes)| !votes.is_empty())
+    /// The endpoints of which something was said that may still change, at most `most` of them, in
+    /// their order, from the one after `after` on, and from the first on after the last.
+    pub fn stirred<'a>(
+        &'a self,
+        after: Option<&EndpointKey>,
+        most: usize,
+    ) -> impl Iterator<Item = &'a EndpointKey> {
+        let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        let rest = self.stirred.range((start, Bound::Unbounded));
+        rest.chain(self.stirred.iter()).take(most.min(self.stirred.len()))
+    }
+
+    /// Whether an endpoint is one of these.
+    pub fn is_stirred(&self, key: &EndpointKey) -> bool {
+        self.stirred.contains(key)
+    }
+
+    /// Every vote known on an endpoint, counting or not.
+    pub fn votes_on(&self, now: Duration, key: &EndpointKey) -> Vec<VoteView> {
+        self.dossiers.get(key).map(|dossier| self.votes(now, dossier)).unwrap_or_default()
+    }
+
+    /// The furthest step of recovery of an endpoint that is known.
+    pub fn step_of(&self, now: Duration, key: &EndpointKey) -> Option<Step> {
+        self.dossiers.get(key).and_then(|dossier| dossier.circuit.step_at(now))
     }
 
     /// The last incident of an endpoint that is over; 0 without any.
     pub fn closed_incident(&self, key: &EndpointKey) -> u64 {
         self.dossiers.get(key).map_or(0, |dossier| dossier.circuit.closed())
+    }
+
+    /// The newest order about an endpoint that is known, whether or not it is over.
+    pub fn last_order(&self, now: Duration, key: &EndpointKey) -> Option<Override> {
+        self.dossiers.get(key).and_then(|dossier| dossier.circuit.order_at(now))
     }
 
     fn votes(&self, now: Duration, dossier: &Dossier) -> Vec<VoteView> {

@@ -9,20 +9,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::statement::{EndpointKey, Heard, Said, Stage, Stated, Statement, Step, VoteState};
+use crate::statement::{
+    EndpointKey, Heard, NodeId, Said, Stage, Stated, Statement, Step, VoteState,
+};
 use crate::steward::{fnv, stir};
 
 /// A member may state at most this much; more is not taken in. Three statements per endpoint of the
 /// largest fleet that gossip is sized for.
 const HEARD_MAX: usize = 32_768;
 
-/// Which of a node's statements about an endpoint: at most one of a kind.
+/// Which of a node's statements about an endpoint or a member: at most one of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Vote,
     Step,
     Override,
     Window,
+    Member,
 }
 
 impl Kind {
@@ -32,6 +35,7 @@ impl Kind {
             Statement::Step(..) => Self::Step,
             Statement::Override(..) => Self::Override,
             Statement::Window(..) => Self::Window,
+            Statement::Member(..) => Self::Member,
         }
     }
 }
@@ -87,8 +91,8 @@ impl Voice {
     pub(crate) fn is_other(&mut self, heard: &[Heard]) -> bool {
         let print = |heard: &Heard| {
             let kind = Kind::of(&heard.statement) as u64;
-            let endpoint = fnv(heard.statement.endpoint().as_str().bytes());
-            stir(heard.seq ^ endpoint.rotate_left(32) ^ kind.rotate_right(8))
+            let subject = fnv(heard.statement.subject().bytes());
+            stir(heard.seq ^ subject.rotate_left(32) ^ kind.rotate_right(8))
         };
         let first = heard.len() as u64;
         let fingerprint = heard.iter().map(print).fold(first, u64::wrapping_add);
@@ -108,9 +112,11 @@ impl Voice {
         self.pulse_at.map_or(seen_at, |at| at.max(seen_at))
     }
 
-    /// Notes that the member spoke of this. Returns whether there is room for it.
+    /// Notes that the member spoke of this endpoint. Returns whether there is room for it.
     pub(crate) fn speak(&mut self, statement: &Statement) -> bool {
-        let key = key(statement);
+        let Some(key) = key(statement) else {
+            return false;
+        };
         let has_room = self.spoken.len() < HEARD_MAX || self.spoken.contains(&key);
         if has_room {
             self.spoken.insert(key);
@@ -124,7 +130,8 @@ impl Voice {
             return Vec::new();
         }
         self.is_kept = true;
-        let stated: BTreeSet<Key> = heard.iter().map(|heard| key(&heard.statement)).collect();
+        let stated: BTreeSet<Key> =
+            heard.iter().filter_map(|heard| key(&heard.statement)).collect();
         let gone: Vec<Key> = self.spoken.difference(&stated).cloned().collect();
         for key in &gone {
             self.spoken.remove(key);
@@ -156,20 +163,22 @@ pub(crate) struct Speech {
     pulse: u64,
     pulsed_at: Duration,
     last: BTreeMap<Key, (Stated, Duration)>,
+    /// What was said of members.
+    ordered: BTreeMap<NodeId, Stated>,
 }
 
 impl Speech {
-    /// Says at `now` what is to be said of `endpoints`; what was said of others stands. Returns the
-    /// whole set if anything in it changed, or the pulse is due.
+    /// Says at `now` what is to be said of `endpoints`; what was said of others stands. Of members
+    /// all is said anew each time. Returns the whole set if anything in it changed, or the pulse is due.
     pub(crate) fn say(
         &mut self,
         now: Duration,
         endpoints: &BTreeSet<EndpointKey>,
-        items: Vec<Item>,
+        (items, orders): (Vec<Item>, BTreeMap<NodeId, Statement>),
         pulse_every: Duration,
     ) -> Option<Said> {
-        let mut has_changed = false;
-        let said: BTreeSet<Key> = items.iter().map(|item| key(&item.statement)).collect();
+        let mut has_changed = self.say_orders(orders);
+        let said: BTreeSet<Key> = items.iter().filter_map(|item| key(&item.statement)).collect();
         for endpoint in endpoints {
             for kind in [Kind::Vote, Kind::Step, Kind::Override, Kind::Window] {
                 let key = (endpoint.clone(), kind);
@@ -184,15 +193,35 @@ impl Speech {
         is_raised.then(|| {
             self.pulse += 1;
             self.pulsed_at = now;
-            let stated = self.last.values().map(|(stated, _)| stated.clone()).collect();
+            let facts = self.last.values().map(|(stated, _)| stated);
+            let stated = facts.chain(self.ordered.values()).cloned().collect();
             Said { stated, pulse: self.pulse }
         })
+    }
+
+    /// Says what is asked of members. Returns whether anything changed.
+    fn say_orders(&mut self, orders: BTreeMap<NodeId, Statement>) -> bool {
+        let before = self.ordered.len();
+        self.ordered.retain(|member, _| orders.contains_key(member));
+        let mut has_changed = self.ordered.len() != before;
+        for (member, statement) in orders {
+            let is_said =
+                self.ordered.get(&member).is_some_and(|stated| stated.statement == statement);
+            if !is_said {
+                self.seq += 1;
+                self.ordered.insert(member, Stated { seq: self.seq, fresh: true, statement });
+                has_changed = true;
+            }
+        }
+        has_changed
     }
 
     /// Returns whether the statement is said, as against standing as it was.
     fn say_one(&mut self, now: Duration, item: Item) -> bool {
         let Item { statement, renewed_after, held_for, is_relayed } = item;
-        let key = key(&statement);
+        let Some(key) = key(&statement) else {
+            return false;
+        };
         let old = self.last.get(&key);
         let old_at = old.map(|(_, at)| *at);
         let has_waited = |wait: Duration| old_at.is_none_or(|at| now >= at.saturating_add(wait));
@@ -221,13 +250,16 @@ impl Speech {
     }
 
     fn stands_by_anything(&self) -> bool {
-        self.last.values().any(|(stated, _)| match &stated.statement {
-            Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
-            // Not to have it out is a word to stand by as well.
-            Statement::Step(_, step) => step.stage != Stage::Closed,
-            Statement::Override(_, order) => order.remaining.is_some_and(|left| !left.is_zero()),
-            Statement::Window(..) => true,
-        })
+        !self.ordered.is_empty()
+            || self.last.values().any(|(stated, _)| match &stated.statement {
+                Statement::Vote(_, vote) => vote.state != VoteState::Withdrawn,
+                // Not to have it out is a word to stand by as well.
+                Statement::Step(_, step) => step.stage != Stage::Closed,
+                Statement::Override(_, order) => {
+                    order.remaining.is_some_and(|left| !left.is_zero())
+                }
+                Statement::Window(..) | Statement::Member(..) => true,
+            })
     }
 
     /// Takes back all that was said of an endpoint.
@@ -236,8 +268,9 @@ impl Speech {
     }
 }
 
-fn key(statement: &Statement) -> Key {
-    (statement.endpoint().clone(), Kind::of(statement))
+/// The place of a statement about an endpoint.
+fn key(statement: &Statement) -> Option<Key> {
+    statement.endpoint().map(|endpoint| (endpoint.clone(), Kind::of(statement)))
 }
 
 /// What a statement says beyond the one before.
@@ -258,7 +291,8 @@ impl Change {
             Statement::Vote(..)
             | Statement::Step(..)
             | Statement::Override(..)
-            | Statement::Window(..) => Self::News,
+            | Statement::Window(..)
+            | Statement::Member(..) => Self::News,
         }
     }
 
@@ -288,7 +322,8 @@ impl Change {
                 Statement::Vote(..)
                 | Statement::Step(..)
                 | Statement::Override(..)
-                | Statement::Window(..),
+                | Statement::Window(..)
+                | Statement::Member(..),
                 _,
             ) => (true, true),
         };
@@ -320,7 +355,8 @@ fn is_begun_anew(old: &Statement, new: &Statement, passed: Duration) -> bool {
             Statement::Vote(..)
             | Statement::Step(..)
             | Statement::Override(..)
-            | Statement::Window(..),
+            | Statement::Window(..)
+            | Statement::Member(..),
             _,
         ) => false,
     }

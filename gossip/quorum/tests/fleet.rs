@@ -18,6 +18,8 @@ mod canary;
 mod carrier;
 #[path = "fleet/chance.rs"]
 mod chance;
+#[path = "fleet/commands.rs"]
+mod commands;
 #[path = "fleet/committee.rs"]
 mod committee;
 #[path = "fleet/ledger.rs"]

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use quorum::statement::SLOW_PIECES_MAX;
 use quorum::{
-    Basis, Card, EndpointKey, Evidence, Forced, NodeId, Override, Stage, Standing, Step, Vote,
-    VoteState, Window,
+    Basis, Card, EndpointKey, Evidence, Forced, MemberOrder, MemberVerb, NodeId, Override, Stage,
+    Standing, Step, Vote, VoteState, Window,
 };
 
 use super::wire::{
-    WireBasis, WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep, WireVote,
-    WireVoteState, WireWindow,
+    WireBasis, WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep, WireVerb,
+    WireVote, WireVoteState, WireWindow,
 };
 use super::{
-    CONFIG_HASH_BYTES_MAX, CodecError, ENDPOINT_BYTES_MAX, MILLIS_MAX, OVERRIDE_REASON_BYTES_MAX,
+    CONFIG_HASH_BYTES_MAX, CodecError, ENDPOINT_BYTES_MAX, MILLIS_MAX, ORDER_REASON_BYTES_MAX,
     VERSION_BYTES_MAX, VOTE_REASON_BYTES_MAX, bounded, number,
 };
 use crate::error::NODE_ID_BYTES_MAX;
@@ -118,7 +118,23 @@ pub(super) fn order(wire: WireOverride) -> Result<Override, CodecError> {
         stamp: number(wire.stamp)?,
         author: node(&wire.author)?,
         remaining: wire.remaining_millis.map(from_millis).transpose()?,
-        reason: bounded(wire.reason, OVERRIDE_REASON_BYTES_MAX)?,
+        reason: bounded(wire.reason, ORDER_REASON_BYTES_MAX)?,
+    })
+}
+
+pub(super) fn asked(
+    verb: WireVerb,
+    generation: u64,
+    reason: String,
+) -> Result<MemberOrder, CodecError> {
+    Ok(MemberOrder {
+        verb: match verb {
+            WireVerb::Drain => MemberVerb::Drain,
+            WireVerb::Leave => MemberVerb::Leave,
+            WireVerb::Forget => MemberVerb::Forget,
+        },
+        generation: number(generation)?,
+        reason: bounded(reason, ORDER_REASON_BYTES_MAX)?,
     })
 }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use quorum::statement::SLOW_PIECES_MAX;
 use quorum::{
-    Basis, Card, EndpointKey, Forced, NodeId, Override, Stage, Standing, Step, Vote, VoteState,
-    Window,
+    Basis, Card, EndpointKey, Forced, MemberOrder, MemberVerb, NodeId, Override, Stage, Standing,
+    Step, Vote, VoteState, Window,
 };
 
 use super::wire::{
-    WireBasis, WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep, WireVote,
-    WireVoteState, WireWindow,
+    WireAsked, WireBasis, WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep,
+    WireVerb, WireVote, WireVoteState, WireWindow,
 };
 use super::{
-    CONFIG_HASH_BYTES_MAX, CodecError, ENDPOINT_BYTES_MAX, MILLIS_MAX, OVERRIDE_REASON_BYTES_MAX,
+    CONFIG_HASH_BYTES_MAX, CodecError, ENDPOINT_BYTES_MAX, MILLIS_MAX, ORDER_REASON_BYTES_MAX,
     VERSION_BYTES_MAX, VOTE_REASON_BYTES_MAX, bounded, number,
 };
 use crate::error::NODE_ID_BYTES_MAX;
@@ -109,7 +109,26 @@ pub(super) fn order(order: &Override) -> Result<WireOverride, CodecError> {
         stamp: number(order.stamp)?,
         author: node(&order.author)?,
         remaining_millis: order.remaining.map(to_millis),
-        reason: cut(&order.reason, OVERRIDE_REASON_BYTES_MAX),
+        reason: cut(&order.reason, ORDER_REASON_BYTES_MAX),
+    })
+}
+
+pub(super) fn asked(
+    seq: u64,
+    member: &NodeId,
+    order: &MemberOrder,
+) -> Result<WireAsked, CodecError> {
+    super::plain(member.as_str())?;
+    Ok(WireAsked {
+        seq,
+        member: node(member)?,
+        verb: match order.verb {
+            MemberVerb::Drain => WireVerb::Drain,
+            MemberVerb::Leave => WireVerb::Leave,
+            MemberVerb::Forget => WireVerb::Forget,
+        },
+        generation: number(order.generation)?,
+        reason: cut(&order.reason, ORDER_REASON_BYTES_MAX),
     })
 }
 

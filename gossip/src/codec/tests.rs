@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use quorum::statement::SLOW_PIECES_MAX;
 use quorum::{
-    Basis, Card, EndpointKey, Evidence, Forced, NodeId, Override, Stage, Standing, Step, Vote,
-    VoteState, Window,
+    Basis, Card, EndpointKey, Evidence, Forced, MemberOrder, MemberVerb, NodeId, Override, Stage,
+    Standing, Step, Vote, VoteState, Window,
 };
 
 use super::inward::{WAIT_MAX, from_millis};
 use super::outward::to_millis;
 use super::wire::{
-    WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep, WireWindow,
+    WireCard, WireForced, WireOverride, WireStage, WireStanding, WireStep, WireVerb, WireWindow,
 };
 use super::*;
 
@@ -76,6 +76,11 @@ fn window(slow: Vec<Duration>) -> Record {
     Record { seq: 9, body: Body::Statement(statement) }
 }
 
+fn asked(member: &str, verb: MemberVerb, reason: &str) -> Record {
+    let order = MemberOrder { verb, generation: 1_000, reason: reason.to_owned() };
+    Record { seq: 11, body: Body::Statement(Statement::Member(NodeId::new(member), order)) }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -97,6 +102,7 @@ fn the_bytes_of_each_record_are_golden() {
             window(vec![Duration::from_millis(40), Duration::from_secs(2)]),
             "02090406636861742f611efba00f140228fbd00701fbbc0201",
         ),
+        (asked("gw-3", MemberVerb::Leave, "new disk"), "030b0467772d3301fbe803086e6577206469736b"),
         (Record { seq: 300, body: Body::Pulse(77) }, "02fb2c01054d"),
         (
             Record { seq: 1, body: Body::Certificate(vec![vec![3], vec![4, 5]]) },
@@ -162,6 +168,38 @@ fn another_format_is_told_apart_from_garbage() {
 }
 
 #[test]
+fn who_knows_no_orders_to_members_skips_them() {
+    let bytes = encode(&asked("gw-3", MemberVerb::Drain, "")).unwrap();
+    let older = read::<WireRecord, RECORD_MEMORY_MAX>(&bytes, RECORD_BYTES_MAX);
+    assert_eq!(older.err(), Some(CodecError::UnknownFormat));
+}
+
+#[test]
+fn an_order_to_a_member_is_within_its_bounds() {
+    let named = |member: &str, reason: &str| asked(member, MemberVerb::Forget, reason);
+    let longest = named(&"n".repeat(NODE_ID_BYTES_MAX), &"r".repeat(ORDER_REASON_BYTES_MAX));
+    assert_eq!(decode(&encode(&longest).unwrap()).unwrap(), longest);
+    assert_eq!(encode(&named(&"n".repeat(254), "")), Err(CodecError::TooLong));
+    assert_eq!(encode(&named("a\nb", "")), Err(CodecError::Malformed));
+    let wire = |member: &str, generation, reason: &str| WireAsked {
+        seq: 1,
+        member: member.to_owned(),
+        verb: WireVerb::Drain,
+        generation,
+        reason: reason.to_owned(),
+    };
+    for (bad, why) in [
+        (wire(&"n".repeat(254), 1, ""), CodecError::TooLong),
+        (wire("a\nb", 1, ""), CodecError::Malformed),
+        (wire("gw", NUMBER_MAX + 1, ""), CodecError::OutOfRange),
+        (wire("gw", 1, &"r".repeat(257)), CodecError::TooLong),
+    ] {
+        let bytes = write_as(MEMBER_FORMAT, &bad, RECORD_BYTES_MAX).unwrap();
+        assert_eq!(decode(&bytes), Err(why));
+    }
+}
+
+#[test]
 fn a_long_reason_is_cut_at_a_character() {
     let long = "ä".repeat(100);
     let bytes = encode(&vote(&format!("x{long}"))).unwrap();
@@ -182,7 +220,7 @@ fn a_longer_reason_than_allowed_is_refused_on_the_way_in() {
                 stamp: 1,
                 author: "n".to_owned(),
                 remaining_millis: None,
-                reason: "r".repeat(OVERRIDE_REASON_BYTES_MAX + 1),
+                reason: "r".repeat(ORDER_REASON_BYTES_MAX + 1),
             },
         ),
     };

@@ -40,6 +40,23 @@ pub(super) enum WireBody {
     Certificate(Vec<Vec<u8>>),
 }
 
+/// A record of its own format.
+#[derive(Encode, Decode)]
+pub(super) struct WireAsked {
+    pub(super) seq: u64,
+    pub(super) member: String,
+    pub(super) verb: WireVerb,
+    pub(super) generation: u64,
+    pub(super) reason: String,
+}
+
+#[derive(Encode, Decode)]
+pub(super) enum WireVerb {
+    Drain,
+    Leave,
+    Forget,
+}
+
 #[derive(Encode, Decode)]
 pub(super) struct WireCard {
     pub(super) version: String,

@@ -130,7 +130,7 @@ async fn who_knows_a_pulse_knows_all_that_was_stated_and_taken_back_before_it() 
 /// Checks that of all sets up to the pulse nothing is missing and nothing is left that was taken
 /// back; pushes may have brought news of later sets.
 fn expect_whole<'a>(one: &quorum::Member, pulse: u64, newest: u64, name: impl Fn(u64) -> &'a str) {
-    let endpoints = one.heard.iter().map(|heard| heard.statement.endpoint().as_str());
+    let endpoints = one.heard.iter().map(|heard| heard.statement.subject());
     let heard: std::collections::HashSet<_> = endpoints.collect();
     // What the present set kept of the pulse's own may have come in later numbers, and what it took
     // back may be gone already.

@@ -156,7 +156,8 @@ pub(crate) fn vote_of<'a>(ours: &'a Ours, node_id: &str, endpoint: &str) -> Opti
         Statement::Vote(..)
         | Statement::Step(..)
         | Statement::Override(..)
-        | Statement::Window(..) => None,
+        | Statement::Window(..)
+        | Statement::Member(..) => None,
     })
 }
 

@@ -1,19 +1,20 @@
 //! The answer of `GET endpoints/{pool}/{name}/explain`: the full why of one endpoint.
 
+use std::sync::MutexGuard;
 use std::time::Duration;
 
-use quorum::Denominator;
 use quorum::electorate::Presence;
 use quorum::view::{CapView, SeatView};
+use quorum::{Council, Denominator, EndpointKey, NodeId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cluster::word_of;
 use super::endpoint::EndpointRow;
 use super::{Note, millis};
-use crate::admin::case::Case;
+use crate::admin::case::{Case, Seated};
 use crate::admin::why;
-use crate::fleet::Endpoint;
+use crate::fleet::{Endpoint, Fleet};
 use crate::history::Entry;
 use crate::limits::{Figure, What};
 
@@ -173,19 +174,38 @@ pub(crate) struct TenantRow {
 }
 
 /// What the council says of the majority of one endpoint.
-pub(crate) struct Electors {
+struct Electors {
     /// Whose votes count.
-    pub(crate) of: Denominator,
+    of: Denominator,
     /// Each member.
-    pub(crate) seats: Vec<SeatView>,
+    seats: Vec<SeatView>,
 }
 
 /// Most tenants that are shown by name.
 const TENANTS_MAX: usize = 50;
 
 impl Explained {
+    /// What a node says of an endpoint; `None`: it has none of this name. `council` locks the council,
+    /// for as long as it takes to look.
+    pub(crate) fn look<'c>(
+        now: Duration,
+        (me, fleet, of): (&NodeId, &Fleet, Denominator),
+        council: impl FnOnce() -> MutexGuard<'c, Council>,
+        key: &EndpointKey,
+        history: &[Entry],
+    ) -> Option<Self> {
+        let (pool, endpoint) = fleet.endpoint(key)?;
+        let (cluster, seat, seats) = {
+            let council = council();
+            let seat = Seated::new(now, me, &council);
+            (council.endpoint(now, key)?, seat, council.seats(now, key)?)
+        };
+        let case = Case::new(now, (pool, endpoint), cluster, &seat);
+        Some(Self::new(&case, &Electors { of, seats }, history))
+    }
+
     /// The full why of a case; `history` is what happened lately, oldest first.
-    pub(crate) fn new(case: &Case<'_>, electors: &Electors, history: &[Entry]) -> Self {
+    fn new(case: &Case<'_>, electors: &Electors, history: &[Entry]) -> Self {
         let (now, view) = (case.now, &case.local);
         Self {
             row: EndpointRow::new(case),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Note, millis};
-use crate::admin::why::for_people;
+use crate::people::for_people;
 
 /// Whether the process is alive. Only a loop that has stopped says no: a restart would help then, and
 /// against nothing else.
@@ -28,6 +28,8 @@ pub(crate) struct Readiness {
     pub(crate) reasons: Vec<Note>,
     /// Whether it is going.
     pub(crate) draining: bool,
+    /// Whether it has gone so far that no client is left, nor can come.
+    pub(crate) drained: bool,
     /// Whether it suspects itself.
     pub(crate) suspect: bool,
     /// Where another process uses its name.
@@ -43,6 +45,8 @@ pub(crate) struct Readiness {
 pub(crate) struct Condition {
     /// It is going.
     pub(crate) is_draining: bool,
+    /// No client is left, nor can come.
+    pub(crate) has_drained: bool,
     /// It suspects itself.
     pub(crate) is_suspect: bool,
     /// Whether that makes it unready, as configured.
@@ -88,6 +92,7 @@ impl Readiness {
             ready: !(condition.is_draining || condition.is_suspect && condition.suspect_unready),
             reasons: condition.reasons(),
             draining: condition.is_draining,
+            drained: condition.has_drained,
             suspect: condition.is_suspect,
             name_used_at: condition.name_used_at.clone(),
             observing_ms: millis(condition.observing),

@@ -2,6 +2,7 @@
 //!
 //! Invariants: an answer has at most [`LIMIT_MAX`] rows; rows come in the order of the configuration.
 
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use quorum::{Council, Forced, NodeId};
@@ -117,7 +118,7 @@ impl Endpoints {
     pub(crate) fn new<'c>(
         now: Duration,
         (me, fleet): (&NodeId, &Fleet),
-        council: impl FnOnce() -> std::sync::MutexGuard<'c, Council>,
+        council: impl FnOnce() -> MutexGuard<'c, Council>,
         wanted: &Wanted,
     ) -> Result<Self, String> {
         if let Some(pool) = &wanted.pool

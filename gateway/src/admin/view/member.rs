@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::millis;
 
-/// All members, in the order of their names; at most 1,024.
+/// All members in the order of their names, at most 1,024, and behind them those that have left of late.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Members {
     pub(crate) members: Vec<MemberRow>,
@@ -86,5 +86,25 @@ impl MemberRow {
             steward_of: view.steward_of,
             muted: view.is_muted,
         }
+    }
+
+    /// The row of one that has left in good order, for as long as the carrier remembers it.
+    pub(crate) fn left(member: &Member) -> Option<Self> {
+        let card = member.card.as_ref().filter(|card| card.standing == Standing::Left)?;
+        Some(Self {
+            id: member.id.to_string(),
+            is_me: false,
+            generation: member.generation,
+            address: Some(member.address.clone()),
+            state: card.standing.as_str(),
+            lost_for_ms: None,
+            age_ms: None,
+            uptime_ms: None,
+            suspect: false,
+            version: Some(card.version.clone()),
+            config_hash: Some(card.config_hash.clone()),
+            steward_of: 0,
+            muted: false,
+        })
     }
 }

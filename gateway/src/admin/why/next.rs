@@ -8,7 +8,8 @@ use breaker::{Mode, Recovery, Rung, State};
 use quorum::Forced;
 
 use super::super::case::Case;
-use super::{automatic, for_people, full};
+use super::{automatic, full};
+use crate::people::for_people;
 
 /// What happens next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +106,10 @@ fn frozen(case: &Case<'_>) -> Next {
 fn alone(case: &Case<'_>) -> Next {
     let view = &case.local;
     let rule = &case.endpoint.config.rule;
+    if view.held {
+        return Next::soon("what the fleet says of it decides");
+    }
     match view.state {
-        State::Open if view.held => Next::soon("what the fleet says of it decides"),
         State::Open => Next::timed(view.remaining.unwrap_or_default(), &opening(rule.recovery)),
         State::HalfOpen => match view.rung {
             Some(Rung::Probe) => Next::soon("this node's probe decides"),

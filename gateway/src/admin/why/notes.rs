@@ -7,9 +7,10 @@ use quorum::{Forced, NodeId};
 
 use super::super::case::Case;
 use super::super::view::Note;
-use super::{for_people, full, listed, reached};
+use super::{full, reached};
 use crate::config::OnAllOpen;
 use crate::fleet::Tenants;
+use crate::people::{for_people, listed};
 
 /// What else is to be known, what matters most first.
 pub(crate) fn notes(case: &Case<'_>) -> Vec<Note> {

@@ -55,7 +55,10 @@ fn has_vote(world: &World, (node, endpoint): (usize, usize), voter: usize) -> bo
     let key = &world.nodes[node].seat.endpoints[endpoint].key;
     let stands = |statement: &Statement| match statement {
         Statement::Vote(about, vote) => about == key && vote.state == VoteState::Stands,
-        Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => false,
+        Statement::Step(..)
+        | Statement::Override(..)
+        | Statement::Window(..)
+        | Statement::Member(..) => false,
     };
     let is_known = world.nodes[node].carrier.words_of(voter).any(|heard| stands(&heard.statement));
     let stood_at = world.ledger.of(voter, endpoint).stood_at;
@@ -86,6 +89,9 @@ fn says_held(world: &World, (node, endpoint): (usize, usize), other: usize) -> b
     let key = &world.nodes[node].seat.endpoints[endpoint].key;
     world.nodes[node].carrier.words_of(other).any(|heard| match &heard.statement {
         Statement::Step(about, step) => about == key && step.is_held && step.stage != Stage::Closed,
-        Statement::Vote(..) | Statement::Override(..) | Statement::Window(..) => false,
+        Statement::Vote(..)
+        | Statement::Override(..)
+        | Statement::Window(..)
+        | Statement::Member(..) => false,
     })
 }

@@ -87,7 +87,7 @@ impl World {
                 let endpoint = index(&endpoint);
                 self.note(&Happening::Slot { node, endpoint, is_here: false });
             }
-            Decision::Forced { .. } => {}
+            Decision::Forced { .. } | Decision::Ordered { .. } | Decision::Forgotten { .. } => {}
         }
     }
 

@@ -19,7 +19,7 @@ const PULSES_A_SECOND: f64 = 0.5 * 2.0;
 
 /// The bytes of one statement.
 pub(crate) fn of(statement: &Statement) -> usize {
-    let name = statement.endpoint().as_str().len();
+    let name = statement.subject().len();
     let body = match statement {
         // Incident, basis, state, reason, four numbers of evidence, age.
         Statement::Vote(_, vote) => 1 + 1 + 1 + 1 + vote.reason.len() + 4 * 2 + 3,
@@ -33,6 +33,7 @@ pub(crate) fn of(statement: &Statement) -> usize {
             5 + stage + 1 + step.steward.as_str().len() + 3 + 1
         }
         Statement::Override(_, order) => 5 + order.reason.len() + order.author.as_str().len(),
+        Statement::Member(_, order) => 2 + 9 + order.reason.len(),
         Statement::Window(_, window) => 3 * 2 + 1 + 3 * window.slow.len() + 3 + 1,
     };
     pair(name, 1 + name + body)

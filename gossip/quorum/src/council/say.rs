@@ -1,4 +1,5 @@
-//! What this node states: its vote, the furthest step, the newest order, its window.
+//! What this node states: its vote, the furthest step, the newest order, its window, and what an
+//! operator asked of a member.
 //!
 //! Durations that run are told anew by one member only, and the less often the longer they are: a
 //! quarter of the time left, so that who learns late is late by a quarter at most.
@@ -38,7 +39,8 @@ impl Council {
             held_for: interval,
             is_relayed: false,
         }));
-        let said = self.speech.say(now, &self.stirred, items, self.rule.renew_every);
+        let orders = self.orders.statements(now);
+        let said = self.speech.say(now, &self.stirred, (items, orders), self.rule.renew_every);
         let lapse = self.window_lapse();
         let dossiers = &self.dossiers;
         let is_stirred = |endpoint: &EndpointKey| {

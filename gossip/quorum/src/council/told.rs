@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::circuit::{Opening, Recovery};
 use crate::conviction::Conviction;
 use crate::electorate::ElectorateRule;
-use crate::statement::{CanaryFence, EndpointKey, Evidence, Forced, PoolKey, Window};
+use crate::statement::{
+    CanaryFence, EndpointKey, Evidence, Forced, MemberVerb, NodeId, PoolKey, Window,
+};
 use crate::tally::Tally;
 
 /// The knobs of the council.
@@ -126,5 +128,22 @@ pub enum Decision {
         endpoint: EndpointKey,
         /// What holds from here on.
         forced: Forced,
+    },
+    /// An operator asked this node to go: it drains, or leaves. It comes once for each verb, and
+    /// not for a milder one than was obeyed.
+    Ordered {
+        /// [`MemberVerb::Drain`] or [`MemberVerb::Leave`].
+        verb: MemberVerb,
+        /// The node that was asked.
+        by: NodeId,
+        /// The operator's reason.
+        reason: String,
+    },
+    /// A lost member no longer counts, since an operator said so to another node.
+    Forgotten {
+        /// Who.
+        member: NodeId,
+        /// The node that was asked.
+        by: NodeId,
     },
 }

@@ -39,7 +39,8 @@ fn lent(world: &World) -> Vec<(usize, u32, u32)> {
         | Event::Closed { .. }
         | Event::Forced(_)
         | Event::Probe { .. }
-        | Event::Recalled => None,
+        | Event::Recalled
+        | Event::Asked { .. } => None,
     };
     world.ledger.events.iter().filter_map(lent).collect()
 }

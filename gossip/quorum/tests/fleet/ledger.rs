@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use quorum::{CanaryFence, Forced};
+use quorum::{CanaryFence, Forced, MemberVerb};
 
 /// For how long a vote may go on counting after its breaker closed or its voter died: until it
 /// lapses, and a little for the way.
@@ -26,6 +26,8 @@ pub(crate) enum Event {
     Lent { fence: CanaryFence, successes: u32 },
     /// The slot was taken back.
     Recalled,
+    /// The node follows what an operator asked of this member.
+    Asked { verb: MemberVerb, member: usize },
 }
 
 /// A probe as the endpoint saw it.
@@ -126,7 +128,8 @@ impl Ledger {
                 | Event::Closed { .. }
                 | Event::Forced(_)
                 | Event::Lent { .. }
-                | Event::Recalled => None,
+                | Event::Recalled
+                | Event::Asked { .. } => None,
             })
             .collect()
     }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use quorum::{
-    Basis, Council, Decision, Evidence, Local, LocalOpening, NodeId, ProbeResult, VoteState,
+    Basis, Council, Decision, Evidence, Local, LocalOpening, MemberVerb, NodeId, ProbeResult,
+    VoteState,
 };
 
 use super::carrier::Carrier;
@@ -90,6 +91,7 @@ impl Node {
     /// Begins to speak as `generation`.
     pub(crate) fn begin(&mut self, generation: u64) {
         self.generation = generation;
+        self.council.live_as(generation);
         self.carrier = Carrier::new(self.id.clone(), generation);
     }
 
@@ -250,6 +252,14 @@ fn act(world: &mut World, index: usize, decision: Decision) {
         Decision::Lend { .. } | Decision::Recall { .. } => {}
         Decision::Forced { forced, .. } => {
             world.ledger.note(now, index, Event::Forced(forced));
+        }
+        Decision::Ordered { verb, .. } => {
+            world.ledger.note(now, index, Event::Asked { verb, member: index });
+        }
+        Decision::Forgotten { member, .. } => {
+            let verb = MemberVerb::Forget;
+            let member = world.nodes.iter().position(|node| node.id == member).unwrap();
+            world.ledger.note(now, index, Event::Asked { verb, member });
         }
     }
 }

@@ -299,7 +299,10 @@ fn an_observer_that_opens_as_it_sees_nothing_more_says_so() {
     let says_so = |ear: &Ear| {
         ear.stated.iter().any(|statement| match statement {
             Statement::Window(_, window) => window.requests == 0,
-            Statement::Vote(..) | Statement::Step(..) | Statement::Override(..) => false,
+            Statement::Vote(..)
+            | Statement::Step(..)
+            | Statement::Override(..)
+            | Statement::Member(..) => false,
         })
     };
     ear.run(seconds(1));

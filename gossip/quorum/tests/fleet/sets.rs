@@ -377,7 +377,10 @@ fn a_node_states_the_worst_windows_and_no_more_than_its_bound() {
     let stated = council.statements(START).unwrap().stated;
     let told = |stated: &Stated| match &stated.statement {
         Statement::Window(_, window) => Some(window.faults_milli),
-        Statement::Vote(..) | Statement::Step(..) | Statement::Override(..) => None,
+        Statement::Vote(..)
+        | Statement::Step(..)
+        | Statement::Override(..)
+        | Statement::Member(..) => None,
     };
     let faults: Vec<u32> = stated.iter().filter_map(told).collect();
     assert_eq!(faults.len(), 256);

@@ -120,7 +120,9 @@ pub(crate) fn follow(world: &mut World, index: usize, decision: &Decision) {
         Decision::Opened { .. }
         | Decision::Closed { .. }
         | Decision::Probe { .. }
-        | Decision::Forced { .. } => {}
+        | Decision::Forced { .. }
+        | Decision::Ordered { .. }
+        | Decision::Forgotten { .. } => {}
     }
 }
 

@@ -167,7 +167,10 @@ impl Node {
     fn votes(&self) -> usize {
         let stands = |heard: &Heard| match &heard.statement {
             Statement::Vote(_, vote) => vote.state == VoteState::Stands,
-            Statement::Step(..) | Statement::Override(..) | Statement::Window(..) => false,
+            Statement::Step(..)
+            | Statement::Override(..)
+            | Statement::Window(..)
+            | Statement::Member(..) => false,
         };
         let theirs = self.known.iter().flatten().filter(|one| one.heard.iter().any(stands)).count();
         let mine = self.opened.is_some() || self.told[0].heard.iter().any(stands);
@@ -178,7 +181,10 @@ impl Node {
     fn holders(&self) -> usize {
         let holds = |heard: &Heard| match &heard.statement {
             Statement::Step(_, step) => step.is_held && step.stage != Stage::Closed,
-            Statement::Vote(..) | Statement::Override(..) | Statement::Window(..) => false,
+            Statement::Vote(..)
+            | Statement::Override(..)
+            | Statement::Window(..)
+            | Statement::Member(..) => false,
         };
         self.known.iter().flatten().filter(|one| one.heard.iter().any(holds)).count()
     }
@@ -431,7 +437,8 @@ impl State {
                     self.nodes[index].slot = Some((fence, successes));
                 }
                 Decision::Recall { .. } => self.nodes[index].slot = None,
-                Decision::Forced { .. } => {}
+                Decision::Forced { .. } | Decision::Ordered { .. } | Decision::Forgotten { .. } => {
+                }
             }
         }
         Ok(())

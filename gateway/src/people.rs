@@ -6,7 +6,7 @@ use std::time::Duration;
 const NAMED_MAX: usize = 3;
 
 /// A period in the two largest units that matter: `350 ms`, `4.2 s`, `42 s`, `3 min 20 s`, `1 h 5 min`.
-pub(crate) fn for_people(period: Duration) -> String {
+pub fn for_people(period: Duration) -> String {
     let (seconds, millis) = (period.as_secs(), period.as_millis());
     let pair = |large: u64, unit: &str, small: u64, part: &str| match small {
         0 => format!("{large} {unit}"),
@@ -22,7 +22,7 @@ pub(crate) fn for_people(period: Duration) -> String {
 }
 
 /// Names in a sentence: `a`, `a and b`, `a, b and c`, `a, b, c and 4 more`.
-pub(crate) fn listed(names: &[&str]) -> String {
+pub fn listed(names: &[&str]) -> String {
     let (head, rest) = names.split_at(names.len().min(NAMED_MAX));
     match (head.split_last(), rest.len()) {
         (None, _) => "nobody".to_owned(),
