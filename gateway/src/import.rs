@@ -10,6 +10,7 @@
 //! refused, and none ends in a panic.
 
 mod litellm;
+mod names;
 mod provider;
 mod settings;
 #[cfg(test)]

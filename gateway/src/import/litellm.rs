@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use super::names::{environment, variable};
 use super::provider::{self, Provider};
 use super::settings::{Router, key_name, millis, nothing, number, whole};
 use super::write::{self, Endpoint, Model, comment, quoted, time};
@@ -453,26 +454,6 @@ fn circuit(yaml: &mut String, router: &Router) {
     }
     if !parts.is_empty() {
         yaml.push_str(&format!("circuit_breaker: {{ {} }}\n", parts.join(", ")));
-    }
-}
-
-/// The variable of `os.environ/NAME`.
-fn environment(value: &str) -> Option<&str> {
-    let name = value.strip_prefix("os.environ/")?;
-    let starts_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    (starts_well && is_plain && name.len() <= MODEL_BYTES_MAX).then_some(name)
-}
-
-/// A name of a variable made of any words.
-fn variable(words: &str) -> String {
-    let plain =
-        |one: char| if one.is_ascii_alphanumeric() { one.to_ascii_uppercase() } else { '_' };
-    let name: String = words.chars().map(plain).collect();
-    if name.starts_with(|first: char| first.is_ascii_digit()) {
-        format!("KEY_{name}")
-    } else {
-        name
     }
 }
 
