@@ -32,7 +32,7 @@ Act (on every node; whatever is ordered is written down with its reason)
 Run
   serve       a gateway                   quorumgate serve --config gw.yaml
   demo        three of them, one story    quorumgate demo
-  mock        a model server that fails   quorumgate mock --listen 127.0.0.1:9000
+  mock        a model server that fails   quorumgate mock --name gpu-a
 
 Tools
   check       validate a configuration    quorumgate check gw.yaml
