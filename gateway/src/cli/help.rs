@@ -38,7 +38,7 @@ Tools
   check       validate a configuration    quorumgate check gw.yaml
   schema      its JSON Schema             quorumgate schema > quorumgate.json
   import      from another gateway        quorumgate import litellm config.yaml
-  replay      try thresholds on a log     quorumgate replay a.log --config gw.yaml
+  replay      try thresholds on a log     quorumgate help replay
   certs       certificates of a fleet     quorumgate certs init
   completions for your shell              quorumgate completions bash
   help        of one verb                 quorumgate help open
