@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The test command: format, lints, documentation, and every test. It needs Rust with rustfmt and
 # clippy, a C compiler, python3 with venv and node from version 20 on with npm (for the official clients
-# of OpenAI and Anthropic, which one test installs below the target directory), for fleets in networks of
-# their own ip, nft and libfaketime, and for the page Chromium with its driver; on Debian, as root, it
-# installs what is missing. Who is not root must be allowed user namespaces.
+# of OpenAI and Anthropic, which one test installs below the target directory), promtool (for the page of
+# metrics and the alerts), for fleets in networks of their own ip, nft and libfaketime, and for the page
+# Chromium with its driver; on Debian, as root, it installs what is missing. Who is not root must be allowed
+# user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +13,7 @@ command -v cc >/dev/null || missing+=(gcc libc6-dev)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3 python3-venv)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
+command -v promtool >/dev/null || missing+=(prometheus)
 command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || missing+=(nftables)
 command -v faketime >/dev/null || missing+=(faketime)

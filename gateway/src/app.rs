@@ -30,12 +30,13 @@ use crate::fleet::{Fleet, Happening, Sink};
 use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
-use crate::metrics::Meters;
+use crate::metrics::{Meters, words};
 use crate::reload::Reload;
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
-use crate::upstream::{RoadError, Roads, Upstream};
+use crate::trace::{Exporter, Tracer};
+use crate::upstream::{self, RoadError, Roads, Upstream};
 
 /// Samples of histograms are folded this often: a few megabytes at most at ten thousand requests a second.
 const FOLD_EVERY: Duration = Duration::from_secs(5);
@@ -65,6 +66,9 @@ pub enum StartError {
     /// The way to an endpoint.
     #[error(transparent)]
     Road(#[from] RoadError),
+    /// The way to the collector of traces.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] upstream::TlsError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -101,6 +105,7 @@ pub struct App {
     leaving: JoinHandle<()>,
     stop_admin: watch::Sender<bool>,
     admin_task: JoinHandle<()>,
+    exporter: Option<JoinHandle<()>>,
 }
 
 impl App {
@@ -119,53 +124,18 @@ impl App {
     /// As [`Self::start`].
     pub async fn start_from(config: &Config, origin: Origin) -> Result<Self, StartError> {
         let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
-        let meters = Arc::new(Meters::new());
-        let history = Arc::new(History::default());
-        let wake = Arc::new(Notify::new());
-        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let generation = generation(config);
-        let events = Arc::new(Events::new(NodeId::new(node), generation));
-        let sink = sink(&history, &events, &meters, &wake);
-        let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
-        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &meters));
-        if let Some(keeper) = &keeper {
-            keeper.restore(&fleet);
-        }
-        let roads = Roads::new(&config.pools)?;
-        let (mine_out, mine) = watch::channel(Mine::default());
-        let (stop, stopped) = watch::channel(false);
-        let (ours, carrier, mut tasks) =
-            carry(config, generation, mine.clone(), stopped.clone()).await?;
-
-        let card = Card {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: config.hash(),
-            standing: Standing::Serving,
-            is_suspect: false,
-        };
-        let parts = Parts {
-            history: Arc::clone(&history),
-            events: Arc::clone(&events),
-            meters: Arc::clone(&meters),
-            wake,
-            carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
-        };
-        let me = (NodeId::new(node), generation);
-        let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
-        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card, endpoints, parts));
-        tasks.extend(
-            keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
-        );
-        tasks.extend(keep_roll(config, &seat, &stopped));
-        // Before the first request, which must not find the whole of a limit.
-        seat.share_out(clock::now());
-        tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
+        let common = Common::new(config);
+        let (tracer, exporter) = tracing_by(config, common.node.as_str(), &common.meters)?.unzip();
+        let Seated { seat, fleet, roads, carrier, ours, mine, mine_out, stop, stopped, mut tasks } =
+            common.take_seat(config).await?;
+        let Common { history, meters, events, sink, .. } = common;
 
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
-        let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
-        let gate = live::gate(config, node, &fleet, &meters, None);
+        let node = HeaderValue::from_str(seat.me.as_str());
+        let node = node.unwrap_or_else(|_| HeaderValue::from_static("node"));
+        let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         let checks = Arc::new(Checks::default());
@@ -186,15 +156,15 @@ impl App {
         let reload = Reload::new(config, origin.file, Arc::new(live), (&meters, &events));
         tasks.push(tokio::spawn(Arc::clone(&reload).watch(stopped.clone())));
         let known = (tokens, Arc::clone(&reload));
-        let admin =
-            Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
+        let told = (&history, &events);
+        let admin = Admin::new(config, &seat, told, &meters, carrier.as_ref(), known);
         let admin = Arc::new(admin);
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
+        let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
         let (going, gone) = watch::channel(Going::Staying);
-        let told = Told::new(&seat, gone);
-        let address = server.address;
+        let (told, address) = (Told::new(&seat, gone), server.address);
         let departure = Departure {
             admin,
             seat: Arc::clone(&seat),
@@ -205,6 +175,7 @@ impl App {
             checks,
             reload: Arc::clone(&reload),
         };
+        let leaving = tokio::spawn(departure.run(told));
         Ok(Self {
             address,
             admin_address,
@@ -215,9 +186,10 @@ impl App {
             events,
             identity,
             going,
-            leaving: tokio::spawn(departure.run(told)),
+            leaving,
             stop_admin,
             admin_task,
+            exporter,
         })
     }
 
@@ -234,11 +206,95 @@ impl App {
         let _ = self.leaving.await;
         let _ = self.stop_admin.send(true);
         let _ = self.admin_task.await;
+        // By now every request has ended; its spans get their own time to arrive.
+        if let Some(exporter) = self.exporter {
+            let _ = exporter.await;
+        }
     }
 
     /// A handle that cuts a shutdown short.
     pub fn hurry(&self) -> Hurry {
         Hurry(self.going.clone())
+    }
+}
+
+/// What this node says of itself at first.
+fn card(config: &Config) -> Card {
+    Card {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_hash: config.hash(),
+        standing: Standing::Serving,
+        is_suspect: false,
+    }
+}
+
+/// What all parts share.
+struct Common {
+    node: NodeId,
+    generation: u64,
+    meters: Arc<Meters>,
+    history: Arc<History>,
+    events: Arc<Events>,
+    wake: Arc<Notify>,
+    sink: Sink,
+}
+
+/// A seat in the fleet, with what it takes to be heard from it.
+struct Seated {
+    seat: Arc<Seat>,
+    fleet: Arc<Fleet>,
+    roads: Arc<Roads>,
+    carrier: Option<Carrier>,
+    ours: watch::Receiver<Ours>,
+    mine: watch::Receiver<Mine>,
+    mine_out: watch::Sender<Mine>,
+    stop: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Common {
+    fn new(config: &Config) -> Self {
+        let meters = Arc::new(Meters::new());
+        let history = Arc::new(History::default());
+        let wake = Arc::new(Notify::new());
+        let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
+        let (node, generation) = (NodeId::new(node), generation(config));
+        let events = Arc::new(Events::new(node.clone(), generation));
+        let sink = sink(&history, &events, &meters, &wake);
+        Self { node, generation, meters, history, events, wake, sink }
+    }
+
+    /// Makes the endpoints as the last life left them, starts the carrier, and takes a seat.
+    async fn take_seat(&self, config: &Config) -> Result<Seated, StartError> {
+        let fleet = Arc::new(Fleet::new(&config.pools, &self.meters, &self.sink));
+        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &self.meters));
+        if let Some(keeper) = &keeper {
+            keeper.restore(&fleet);
+        }
+        let roads = Roads::new(&config.pools)?;
+        let (mine_out, mine) = watch::channel(Mine::default());
+        let (stop, stopped) = watch::channel(false);
+        let (ours, carrier, mut tasks) =
+            carry(config, self.generation, mine.clone(), stopped.clone()).await?;
+        let parts = Parts {
+            history: Arc::clone(&self.history),
+            events: Arc::clone(&self.events),
+            meters: Arc::clone(&self.meters),
+            wake: Arc::clone(&self.wake),
+            carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
+        };
+        let me = (self.node.clone(), self.generation);
+        let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
+        let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
+        tasks.extend(
+            keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
+        );
+        tasks.extend(keep_roll(config, &seat, &stopped));
+        // Before the first request, which must not find the whole of a limit.
+        seat.share_out(clock::now());
+        tasks.push(tokio::spawn(fold(Arc::clone(&self.meters), stopped.clone())));
+        Ok(Seated { seat, fleet, roads, carrier, ours, mine, mine_out, stop, stopped, tasks })
     }
 }
 
@@ -275,6 +331,17 @@ fn keep_roll(
     let roll = Roll::beside(&state.path, state.every);
     roll.recall(seat);
     Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
+}
+
+/// Who tells a collector of requests, if one is configured.
+fn tracing_by(
+    config: &Config,
+    node: &str,
+    meters: &Meters,
+) -> Result<Option<(Arc<Tracer>, Exporter)>, StartError> {
+    let Some(otlp) = &config.telemetry else { return Ok(None) };
+    let (tracer, exporter) = Tracer::new(otlp, node, meters)?;
+    Ok(Some((Arc::new(tracer), exporter)))
 }
 
 /// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
@@ -323,8 +390,12 @@ fn sink(
         let Happening { endpoint, tenant, transition } = happening;
         let (from, to) = (transition.from.to_string(), transition.to.to_string());
         let reason = transition.reason.to_string();
-        let labels =
-            [("endpoint", endpoint.as_str()), ("from", from.as_str()), ("to", to.as_str())];
+        let labels = [
+            ("endpoint", endpoint.as_str()),
+            ("from", from.as_str()),
+            ("to", to.as_str()),
+            ("reason", words::reason(transition.reason)),
+        ];
         // A tenant's breaker is this node's affair: counted without its name, no news to the fleet.
         if let Some(tenant) = tenant {
             tracing::info!(%endpoint, %tenant, %from, %to, %reason, "breaker of a tenant");

@@ -316,8 +316,7 @@ impl Seat {
             Decision::Opened { endpoint, opening, tally, electorate } => {
                 let took = now.saturating_sub(opening.since);
                 self.flipped("open");
-                let latency = self.parts.meters.histogram("flip_latency_seconds", &[]);
-                latency.record(took.as_secs_f64());
+                self.parts.meters.flip_latency.record(took.as_secs_f64());
                 tracing::warn!(%endpoint, incident = opening.incident, votes = tally.counted,
                     electorate, flip_ms = took.as_millis() as u64, "the fleet takes it out");
             }

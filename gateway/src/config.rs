@@ -30,6 +30,7 @@ mod probe;
 mod scalar;
 mod schema;
 mod section;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,7 @@ pub use limits::{
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
 pub use schema::schema;
+pub use telemetry::Otlp;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -164,6 +166,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// What is logged and how.
     pub log: Log,
+    /// Who is told of requests, by traces; `None`: nobody.
+    pub telemetry: Option<Otlp>,
 }
 
 impl Config {

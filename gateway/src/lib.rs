@@ -33,4 +33,5 @@ pub mod replay;
 pub mod roll;
 pub mod server;
 pub mod snapshot;
+pub mod trace;
 pub mod upstream;

@@ -4,18 +4,24 @@
 //! process (the demo) do not count into each other. Labels are taken from configured names and from
 //! closed lists only, so that no client can make series.
 
-use std::sync::OnceLock;
+mod endpoint;
+mod names;
+pub(crate) mod process;
+pub(crate) mod words;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use breaker::Outcome;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use quorum::EndpointKey;
+use metrics_util::MetricKindMask;
 
+pub use self::endpoint::{EndpointMeters, UpstreamError};
+pub use self::words::Reasons;
 use crate::proxy::End;
-use crate::upstream::ConnectError;
 
 /// Upper bounds of the buckets for durations, in seconds: OpenTelemetry's for GenAI servers, with
 /// finer ones below for our own overhead and flips, and longer ones for slow engines.
@@ -23,6 +29,12 @@ const SECONDS: [f64; 18] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.48, 40.96, 81.92,
     163.84, 327.68, 655.36,
 ];
+/// Upper bounds of the buckets for our own time on a request, in seconds.
+const OVERHEAD_SECONDS: [f64; 12] =
+    [0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 1.0];
+/// A gauge that nobody has set for this long leaves the page. What is on it is set at each scrape, or
+/// ten times a second.
+const GAUGES_LAST: Duration = Duration::from_secs(60);
 /// The names and buckets of OpenTelemetry's conventions for GenAI, which carry no prefix of ours; those
 /// of the duration go on to 655 s.
 const GEN_AI: [(&str, &[f64]); 4] = [
@@ -74,26 +86,22 @@ const CODE_MAX: u16 = 599;
 
 /// The recorder of one gateway.
 pub struct Meters {
-    recorder: PrometheusRecorder,
+    recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
+    /// Gauges that stay as they are until they are set again, by names in this program.
+    kept: Mutex<BTreeMap<&'static str, f64>>,
     /// What is counted of streams.
     pub streams: StreamMeters,
-}
-
-/// What is counted for one endpoint.
-pub struct EndpointMeters {
-    success: Counter,
-    fault: Counter,
-    settled_slow: Counter,
-    neutral: Counter,
-    /// Crossings of a slow limit, before deduplication.
-    pub slow: Counter,
-    /// Requests sent once more because their connection was just ending.
-    pub stale: Counter,
-    unconnected_own: Counter,
-    unconnected_full: Counter,
-    unconnected_tls: Counter,
-    unconnected_other: Counter,
+    /// Requests that were refused before a pool was asked, by the code of the error.
+    pub rejects: Reasons,
+    /// Further attempts, by what the one before failed of.
+    pub retries: Reasons,
+    /// Further attempts for which the budget had nothing left.
+    pub retry_budget_exhausted: Counter,
+    /// Our own time on a request up to its first content, in seconds.
+    pub overhead: Histogram,
+    /// Time to the fleet's verdict on an endpoint, in seconds.
+    pub flip_latency: Histogram,
 }
 
 /// What is counted for one pool.
@@ -114,6 +122,10 @@ pub struct PoolMeters {
     pub output_tokens: Histogram,
     /// Events of streams that could not be read, and were passed on all the same.
     pub unreadable_events: Counter,
+    /// Requests that another pool has answered.
+    pub fallbacks: Counter,
+    /// Requests sent to an endpoint that is presumed dead.
+    pub passed_through: Counter,
     /// 1 while every endpoint is out, else 0.
     pub all_open: Gauge,
     /// For how many seconds every endpoint was out.
@@ -142,15 +154,35 @@ impl Meters {
         // The buckets are constants, so that this cannot fail; without them the exporter would give
         // summaries, which is no reason to stop.
         let recorder = builder().unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder();
+        names::describe(&recorder);
+        let recorder = Arc::new(recorder);
         let count = |name: &str, labels: &[(&'static str, &str)]| {
             recorder.register_counter(&key(name, labels), &METADATA)
         };
+        let time = |name: &str| recorder.register_histogram(&key(name, &[]), &METADATA);
         let streams = StreamMeters {
             left_by_client: count("stream_aborts_total", &[("side", "client")]),
             cut_by_upstream: count("stream_aborts_total", &[("side", "upstream")]),
             panics: count("panics_total", &[]),
         };
-        Self { handle: recorder.handle(), recorder, streams }
+        for direction in ["open", "close"] {
+            // At nought until then, so that the first is an increase to whoever watches.
+            for result in ["ok", "unchanged", "error"] {
+                let _ = count("config_reloads_total", &[("result", result)]);
+            }
+            let _ = count("cluster_flips_total", &[("direction", direction)]);
+        }
+        Self {
+            handle: recorder.handle(),
+            kept: Mutex::default(),
+            streams,
+            rejects: Reasons::new("admission_rejects_total", &words::REJECTS, count),
+            retries: Reasons::new("retries_total", &words::RETRIES, count),
+            retry_budget_exhausted: count("retry_budget_exhausted_total", &[]),
+            overhead: time("overhead_seconds"),
+            flip_latency: time("flip_latency_seconds"),
+            recorder,
+        }
     }
 
     /// A counter by its name without the prefix.
@@ -158,7 +190,13 @@ impl Meters {
         self.recorder.register_counter(&key(name, labels), &METADATA)
     }
 
-    /// A gauge by its name without the prefix.
+    /// Sets a gauge that stays on the page until it is set again, by its name without the prefix.
+    pub fn keep(&self, name: &'static str, value: f64) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(name, value);
+    }
+
+    /// A gauge by its name without the prefix. One that is not set again leaves the page after a minute;
+    /// see [`Self::keep`].
     pub fn gauge(&self, name: &str, labels: &[(&'static str, &str)]) -> Gauge {
         self.recorder.register_gauge(&key(name, labels), &METADATA)
     }
@@ -173,30 +211,6 @@ impl Meters {
         self.recorder.register_histogram(&labelled(name.to_owned(), labels), &METADATA)
     }
 
-    /// The handles of one endpoint.
-    pub fn endpoint(&self, endpoint: &EndpointKey) -> EndpointMeters {
-        let attempts = |outcome: &str| {
-            let labels = [("endpoint", endpoint.as_str()), ("outcome", outcome)];
-            self.counter("attempts_total", &labels)
-        };
-        let unconnected = |reason: &str| {
-            let labels = [("endpoint", endpoint.as_str()), ("reason", reason)];
-            self.counter("connections_failed_total", &labels)
-        };
-        EndpointMeters {
-            success: attempts("success"),
-            fault: attempts("fault"),
-            settled_slow: attempts("slow"),
-            neutral: attempts("neutral"),
-            slow: self.counter("slow_crossings_total", &[("endpoint", endpoint.as_str())]),
-            stale: self.counter("stale_connections_total", &[("endpoint", endpoint.as_str())]),
-            unconnected_own: unconnected("own"),
-            unconnected_full: unconnected("full"),
-            unconnected_tls: unconnected("tls"),
-            unconnected_other: unconnected("unreachable"),
-        }
-    }
-
     /// The handles of one pool.
     pub fn pool(&self, model: &str) -> PoolMeters {
         let labels = [("model", model)];
@@ -209,6 +223,8 @@ impl Meters {
             input_tokens: self.gen_ai(TOKEN_USAGE, &[("model", model), ("type", "input")]),
             output_tokens: self.gen_ai(TOKEN_USAGE, &[("model", model), ("type", "output")]),
             unreadable_events: self.counter("stream_events_unreadable_total", &labels),
+            fallbacks: self.counter("fallbacks_total", &labels),
+            passed_through: self.counter("passed_through_total", &labels),
             all_open: self.gauge("pool_all_open", &labels),
             all_open_seconds: self.counter("pool_all_open_seconds_total", &labels),
         }
@@ -237,36 +253,11 @@ impl Meters {
 
     /// Everything counted, as Prometheus text.
     pub fn render(&self) -> String {
+        for (name, value) in &*self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.gauge(name, &[]).set(*value);
+        }
         self.fold();
         self.handle.render()
-    }
-}
-
-impl EndpointMeters {
-    /// Counts a connection that did not come about.
-    pub fn unconnected(&self, error: ConnectError) {
-        match error {
-            ConnectError::Own => &self.unconnected_own,
-            ConnectError::Full => &self.unconnected_full,
-            ConnectError::Tls => &self.unconnected_tls,
-            ConnectError::Name
-            | ConnectError::Forbidden
-            | ConnectError::Refused
-            | ConnectError::Timeout
-            | ConnectError::Protocol => &self.unconnected_other,
-        }
-        .increment(1);
-    }
-
-    /// Counts how an attempt went.
-    pub fn count(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Success => &self.success,
-            Outcome::Fault { .. } => &self.fault,
-            Outcome::Slow(_) => &self.settled_slow,
-            Outcome::Neutral => &self.neutral,
-        }
-        .increment(1);
     }
 }
 
@@ -308,7 +299,11 @@ impl StreamMeters {
 
 fn builder() -> Result<PrometheusBuilder, BuildError> {
     let seconds = Matcher::Suffix("seconds".to_owned());
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)?;
+    let overhead = Matcher::Full("quorumgate_overhead_seconds".to_owned());
+    let builder = PrometheusBuilder::new()
+        .idle_timeout(MetricKindMask::GAUGE, Some(GAUGES_LAST))
+        .set_buckets_for_metric(seconds, &SECONDS)?
+        .set_buckets_for_metric(overhead, &OVERHEAD_SECONDS)?;
     GEN_AI.into_iter().try_fold(builder, |builder, (name, buckets)| {
         builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)
     })

@@ -35,13 +35,14 @@ use self::log::Line;
 pub use self::quarantine::Quarantine;
 pub(crate) use self::relay::End;
 use self::relay::{Interrupted, Relay};
-use self::route::{Dialect, Route};
+use self::route::Route;
 use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::limits::Desk;
 use crate::metrics::Meters;
+use crate::trace::Tracer;
 use crate::upstream::Upstream;
 
 pub use self::cors::Cors;
@@ -86,6 +87,8 @@ pub struct Gate {
     pub node: HeaderValue,
     /// After this long without a word the client of a stream gets a comment; `None`: it never does.
     pub heartbeat: Option<Duration>,
+    /// Which requests are told to a collector; `None`: none.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 /// The body of an answer.
@@ -129,11 +132,12 @@ impl Gate {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let started = clock::instant();
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let id = request_id(&head.headers);
-        // Who is refused at the door hears it in the dialect of the path, too.
-        let dialect = Route::of(head.uri.path()).map_or(Dialect::Opaque, Route::dialect);
-        let mut line = Line::new(&id, &head.headers, dialect);
+        let mut line = Line::new(&id, &head.headers, Route::of(head.uri.path()));
+        if let Some(tracer) = &self.tracer {
+            line.trace = tracer.begin(&mut head.headers, started);
+        }
         let (call, pool) = match admission::admit(self, &head, body, &mut line).await {
             Ok(Admitted::Call(call, pool)) => (call, pool),
             Ok(Admitted::Told(response)) => {

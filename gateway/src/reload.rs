@@ -271,9 +271,9 @@ impl Reload {
     fn show(&self, is_good: bool) {
         let loaded_unix_ms = self.lock().loaded_unix_ms;
         let seconds = Duration::from_millis(loaded_unix_ms).as_secs_f64();
-        self.meters.gauge("config_loaded_timestamp_seconds", &[]).set(seconds);
+        self.meters.keep("config_loaded_timestamp_seconds", seconds);
         let is_good = if is_good { 1.0 } else { 0.0 };
-        self.meters.gauge("config_last_reload_success", &[]).set(is_good);
+        self.meters.keep("config_last_reload_success", is_good);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

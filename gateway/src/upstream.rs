@@ -38,6 +38,7 @@ pub use self::pause::{quota_pause, retry_after};
 pub use self::resolve::{Answering, Lookup};
 pub use self::roads::{RoadError, Roads};
 pub use self::tls::TlsError;
+pub(crate) use self::tls::by_system as tls_by_system;
 
 use self::arrival::Way as Over;
 use self::connect::Destination;

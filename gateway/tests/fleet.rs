@@ -235,3 +235,27 @@ async fn f42_a_restarted_node_goes_on_with_what_the_fleet_had_out_and_lets_go_of
     let third = fleet.restart_third();
     until("the third lets go", async || is_in(&third).await).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_member_is_shown_with_its_age_and_configurations_are_compared() {
+    let fleet = Fleet::start(plan("60s")).await;
+    let told = fleet.nodes[0].look("/admin/v1/members").await;
+    for row in told["members"].as_array().unwrap() {
+        let is_me = row["self"] == true;
+        let age = row["age_ms"].as_u64().unwrap();
+        assert!(if is_me { age == 0 } else { age < 10_000 }, "{row}");
+        assert_eq!((row["uptime_ms"].is_u64(), &row["suspect"]), (is_me, &json!(false)), "{row}");
+    }
+    let cluster = fleet.nodes[0].look("/admin/v1/cluster").await;
+    assert_eq!(cluster["config_skew"], false, "{cluster}");
+    let view = fleet.nodes[0].explain(B).await;
+    let roles: Vec<&str> = view["denominator"]["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|member| member["counts_as"].as_str().unwrap())
+        .collect();
+    assert_eq!(roles, ["no_vote", "no_vote", "no_vote"], "{view}");
+    let ready = fleet.nodes[0].look("/readyz").await;
+    assert_eq!((&ready["ready"], &ready["reasons"]), (&json!(true), &json!([])), "{ready}");
+}

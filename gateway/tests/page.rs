@@ -310,7 +310,7 @@ async fn ten_thousand_endpoints_on_fifty_nodes_stay_a_small_page() {
     browser.run("document.getElementById('filter').focus()").await;
     browser.keys("e777").await;
     browser.until("eleven match", "document.querySelectorAll('.row').length === 11").await;
-    browser.keys("\u{e003}\u{e003}\u{e003}\u{e003}").await;
+    browser.keys(ESCAPE).await;
     browser.until("fifty rows", "document.querySelectorAll('.row').length === 50").await;
     let elements = browser.run("return document.querySelectorAll('*').length").await;
     assert!(elements.as_u64().unwrap() < ELEMENTS_MAX, "{elements} elements");

@@ -69,7 +69,7 @@ async fn restart(town: &mut Town, load: &Load, index: usize) -> (Duration, Durat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c16_a_rolling_restart_of_five_loses_no_request_and_cuts_no_stream() {
-    let mut town = Town::start(5, "600ms").await;
+    let mut town = Town::start(5, "1500ms").await;
     let places = town.nodes.iter().map(|node| (node.clients, node.operators)).collect();
     let load = Load::on(places, CLIENTS).await;
     let (mut took_max, mut shrank_max) = (Duration::ZERO, Duration::ZERO);

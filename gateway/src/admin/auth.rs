@@ -112,6 +112,11 @@ impl Keys {
     }
 }
 
+/// Whether a token, or what may be meant for one, is shown.
+pub(super) fn shows(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION)
+}
+
 /// Whether a browser sends this on behalf of a page of another origin. Without a token, on loopback,
 /// this is all that keeps any page that an operator visits from giving orders.
 pub(super) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
@@ -131,6 +136,9 @@ pub(super) fn is_worldly(headers: &HeaderMap) -> bool {
     let is_local = name.ends_with(".localhost") || !name.contains('.');
     !is_address && !is_local
 }
+
+#[cfg(test)]
+mod timing;
 
 #[cfg(test)]
 mod tests {

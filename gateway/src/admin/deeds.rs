@@ -26,7 +26,12 @@ pub(super) fn metrics(admin: &Admin, _: &Asked<'_>) -> Reply {
 }
 
 pub(super) fn describe(admin: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Json(StatusCode::OK, openapi::document(ROUTES, admin.seat.me.as_str()))
+    let fleet = admin.seat.fleet();
+    let first = fleet.endpoints().next();
+    let (pool, name) =
+        first.map_or(("", ""), |(pool, one)| (pool.name.as_str(), one.config.name.as_str()));
+    let examples = openapi::Examples { node: admin.seat.me.as_str(), pool, name };
+    Reply::Json(StatusCode::OK, openapi::document(ROUTES, &examples))
 }
 
 /// What the token that is shown allows.

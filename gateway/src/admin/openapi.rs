@@ -13,8 +13,18 @@ use super::answer::ErrorBody;
 use super::path::name_of;
 use super::route::{Access, Answer, Parameter, Route, Values, schema_of};
 
+/// Names that exist, for whoever tries the document out.
+pub(super) struct Examples<'a> {
+    /// The node that answers.
+    pub(super) node: &'a str,
+    /// A pool.
+    pub(super) pool: &'a str,
+    /// An endpoint in it.
+    pub(super) name: &'a str,
+}
+
 /// The document.
-pub(super) fn document(routes: &[Route], node: &str) -> Value {
+pub(super) fn document(routes: &[Route], examples: &Examples<'_>) -> Value {
     let mut settings = SchemaSettings::draft2020_12().for_serialize();
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
@@ -23,7 +33,7 @@ pub(super) fn document(routes: &[Route], node: &str) -> Value {
     let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for route in routes {
         let method = route.method.as_str().to_ascii_lowercase();
-        let described = operation(route, &mut generator, &error);
+        let described = operation(route, examples, &mut generator, &error);
         paths.entry(format!("/{}", route.pattern)).or_default().insert(method, described);
     }
     json!({
@@ -31,7 +41,7 @@ pub(super) fn document(routes: &[Route], node: &str) -> Value {
         "info": {
             "title": "quorumgate admin API",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": format!("What operators may ask of a gateway and order; here of node {node}."),
+            "description": format!("What operators may ask of a gateway and order; here of node {}.", examples.node),
         },
         "paths": paths,
         "components": {
@@ -48,10 +58,15 @@ pub(super) fn document(routes: &[Route], node: &str) -> Value {
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Value) -> Value {
+fn operation(
+    route: &Route,
+    examples: &Examples<'_>,
+    generator: &mut SchemaGenerator,
+    error: &Value,
+) -> Value {
     let names = route.pattern.split('/').filter_map(name_of);
     let parameters: Vec<Value> =
-        names.map(in_path).chain(route.query.iter().map(in_query)).collect();
+        names.map(|name| in_path(name, examples)).chain(route.query.iter().map(in_query)).collect();
     let mut described = json!({
         "operationId": route.id,
         "summary": route.summary,
@@ -72,15 +87,15 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Value) -> V
     described
 }
 
-fn in_path(name: &str) -> Value {
-    let about = match name {
-        "pool" => "The name of a model; a slash in it may be encoded or not.",
-        "name" => "The name of an endpoint within its pool.",
-        _ => "The name of a member.",
+fn in_path(name: &str, examples: &Examples<'_>) -> Value {
+    let (about, example) = match name {
+        "pool" => ("The name of a model; a slash in it may be encoded or not.", examples.pool),
+        "name" => ("The name of an endpoint within its pool.", examples.name),
+        _ => ("The name of a member.", examples.node),
     };
     json!({
         "name": name, "in": "path", "required": true, "description": about,
-        "schema": { "type": "string", "minLength": 1 },
+        "schema": { "type": "string", "minLength": 1 }, "example": example,
     })
 }
 

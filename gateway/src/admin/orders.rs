@@ -23,12 +23,16 @@ const NAMED_MAX: usize = 5;
 /// An order about an endpoint.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("examples" = [
+    { "state": "force_open", "for": "10m", "reason": "its fan has failed", "confirm": true },
+    { "state": "auto", "reason": "repaired" },
+]))]
 pub(super) struct Order {
     /// What is wanted.
     state: State,
     /// How long it holds, such as 10m, up to 168h; must be given to force, and says nothing with `auto`.
     #[serde(rename = "for")]
-    #[schemars(regex(pattern = "^[0-9]+(ms|s|m|h)$"))]
+    #[schemars(regex(pattern = "^[1-9][0-9]{0,5}(ms|s|m|h)$"))]
     period: Option<String>,
     /// Why, in one line of at most 256 bytes.
     #[serde(default)]
@@ -78,7 +82,12 @@ pub(super) fn force(seat: &Seat, key: &EndpointKey, body: &[u8]) -> Reply {
         Ok(order) => order,
         Err(error) => {
             let shape = r#"{"state": "force_open", "for": "10m", "reason": "…"}"#;
-            return refuse(format!("The body is not an order ({error}); send {shape}."));
+            // The library's own words would repeat what stands there, which may be a secret.
+            let (line, column) = (error.line(), error.column());
+            return refuse(format!(
+                "The body is not an order (line {line}, column {column}); send {shape}, with force_open, \
+                 force_closed or auto."
+            ));
         }
     };
     let forced = match order.state {

@@ -1,14 +1,11 @@
-//! How the state of the fleet is written down: JSON for programs and people, Prometheus for graphs.
+//! How the state of the fleet is written down, for programs and people: JSON.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use breaker::State;
-use gossip::Reject;
 use hyper::StatusCode;
-use quorum::electorate::Presence;
 use quorum::view::MemberView;
-use quorum::{EndpointKey, Member, Standing};
+use quorum::{EndpointKey, Member};
 
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare};
@@ -18,7 +15,7 @@ use super::view::health::{Condition, Health, Readiness};
 use super::view::list::{Endpoints, Wanted};
 use super::view::member::{Me, MemberRow, Members};
 use super::view::millis;
-use super::{Admin, Reply, tenants};
+use super::{Admin, Reply, measure};
 use crate::clock;
 
 impl Admin {
@@ -91,7 +88,10 @@ impl Admin {
             limit_share: LimitShare { rank: part.rank(), among: part.among() },
             can_decide: council.has_quorum() && council.electorate_size() > 1,
             observing_ms: millis(council.observing_until().saturating_sub(now)),
-            gossip: self.gossip.as_ref().map(|stats| gossip_counts(stats).into_iter().collect()),
+            gossip: self
+                .gossip
+                .as_ref()
+                .map(|stats| measure::gossip_counts(stats).into_iter().collect()),
         }
     }
 
@@ -121,86 +121,4 @@ impl Admin {
         let of = (&self.seat.me, &*fleet, self.of);
         Explained::look(clock::now(), of, || self.seat.council(), key, &self.history.of(key))
     }
-
-    pub(super) fn metrics(&self) -> String {
-        let now = clock::now();
-        for (_, endpoint) in self.seat.fleet().endpoints() {
-            let Some(cluster) = self.seat.council().endpoint(now, &endpoint.key) else { continue };
-            let name = endpoint.key.as_str();
-            let local = match endpoint.view(now).state {
-                State::Closed => 0.0,
-                State::Open => 1.0,
-                State::HalfOpen => 2.0,
-            };
-            let state = |scope| [("endpoint", name), ("scope", scope)];
-            self.meters.gauge("breaker_state", &state("local")).set(local);
-            let out = if cluster.is_open { 1.0 } else { 0.0 };
-            self.meters.gauge("breaker_state", &state("cluster")).set(out);
-            self.meters.gauge("votes", &[("endpoint", name)]).set(cluster.tally.counted as f64);
-            let in_flight = f64::from(endpoint.in_flight());
-            self.meters.gauge("in_flight", &[("endpoint", name)]).set(in_flight);
-            let misconfigured = if endpoint.is_misconfigured() { 1.0 } else { 0.0 };
-            let labels = [("endpoint", name)];
-            self.meters.gauge("upstream_misconfigured", &labels).set(misconfigured);
-            tenants::measure(now, &self.meters, endpoint);
-        }
-        for pool in self.seat.fleet().pools() {
-            pool.meters.all_open.set(if pool.is_all_open() { 1.0 } else { 0.0 });
-        }
-        let council = self.seat.council();
-        self.meters.gauge("electorate", &[]).set(council.electorate_size() as f64);
-        self.meters.gauge("quorum_required", &[]).set(council.quorum() as f64);
-        let members = council.members(now);
-        drop(council);
-        for member in &members {
-            let suspect = if member.is_suspect { 1.0 } else { 0.0 };
-            self.meters.gauge("node_suspect", &[("node", member.id.as_str())]).set(suspect);
-        }
-        for state in ["live", "draining", "left", "lost"] {
-            let of = |presence, standing: Standing| match presence {
-                Presence::Lost(_) => "lost",
-                Presence::Live => standing.as_str(),
-            };
-            let count = members.iter().filter(|m| of(m.presence, m.standing) == state).count();
-            self.meters.gauge("members", &[("state", state)]).set(count as f64);
-        }
-        if let Some(stats) = &self.gossip {
-            for (name, count) in gossip_counts(stats) {
-                self.meters.counter(&format!("gossip_{name}_total"), &[]).absolute(count);
-            }
-            for reason in Reject::ALL {
-                let labels = [("reason", reason.as_str())];
-                self.meters
-                    .counter("gossip_rejects_total", &labels)
-                    .absolute(stats.rejects(reason));
-            }
-            for (name, gauge) in [
-                ("gossip_connections", &stats.connections),
-                ("gossip_lives", &stats.lives),
-                ("gossip_digest_bytes", &stats.digest_bytes),
-            ] {
-                self.meters.gauge(name, &[]).set(gauge.load(Ordering::Relaxed) as f64);
-            }
-        }
-        self.meters.render()
-    }
-}
-
-/// What the carrier has counted, by name.
-fn gossip_counts(stats: &gossip::Stats) -> [(&'static str, u64); 12] {
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    [
-        ("rounds", count(&stats.rounds)),
-        ("frames_in", count(&stats.frames_in)),
-        ("frames_out", count(&stats.frames_out)),
-        ("bytes_in", count(&stats.bytes_in)),
-        ("bytes_out", count(&stats.bytes_out)),
-        ("pushes_in", count(&stats.pushes_in)),
-        ("pushes_out", count(&stats.pushes_out)),
-        ("send_queue_drops", count(&stats.send_queue_drops)),
-        ("handshakes_refused", count(&stats.handshakes_refused)),
-        ("unstated", count(&stats.unstated)),
-        ("restarts", count(&stats.restarts)),
-        ("duplicates", count(&stats.duplicates)),
-    ]
 }

@@ -90,7 +90,8 @@ mod tests {
                 },
             );
         }
-        let share = f64::from(written.get() * 5) / time.get() as f64;
+        // The last one has not had its rest yet.
+        let share = f64::from((written.get() - 1) * 5) / time.get() as f64;
         assert!(share <= 0.1, "{share}");
         assert!(written.get() >= 10, "{}", written.get());
     }

@@ -21,6 +21,7 @@ use crate::proxy::admission::Vocabulary;
 use crate::proxy::{Cors, Gate};
 use crate::reload::Adopt;
 use crate::server::{Desks, Identity};
+use crate::trace::Tracer;
 use crate::upstream::Roads;
 
 /// Sets from which level on is logged.
@@ -60,7 +61,13 @@ impl Live {
         let (gate, roads) = &*self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let roads = roads.heir(&config.pools).map_err(|error| chain(&error))?;
         let heir = self.seat.fleet().heir(&config.pools, &self.meters, &self.sink);
-        let gate = self::gate(config, gate.node.clone(), &heir.fleet, &self.meters, Some(gate));
+        let gate = self::gate(
+            config,
+            (gate.node.clone(), gate.tracer.clone()),
+            &heir.fleet,
+            &self.meters,
+            Some(gate),
+        );
         Ok(Ready { heir, gate, roads })
     }
 }
@@ -97,7 +104,7 @@ impl Adopt for Live {
 /// which hands on what callers and models have used up, and which requests are held for deadly.
 pub(super) fn gate(
     config: &Config,
-    node: HeaderValue,
+    (node, tracer): (HeaderValue, Option<Arc<Tracer>>),
     fleet: &Arc<Fleet>,
     meters: &Arc<Meters>,
     before: Option<&Gate>,
@@ -118,6 +125,7 @@ pub(super) fn gate(
         body_idle: config.server.body_idle,
         cors: config.server.cors.as_ref().map(Cors::new),
         heartbeat: config.server.heartbeat,
+        tracer,
         node,
     })
 }

@@ -13,9 +13,9 @@ pub(super) const UNAVAILABLE: u8 = 69;
 pub(super) const STORY_FAILED: u8 = 70;
 /// The token is missing, wrong, or for looking only (EX_NOPERM).
 pub(super) const NOT_ALLOWED: u8 = 77;
-/// A second signal ended a drain: 128 and the number of SIGINT.
+/// A second SIGINT ended a drain at once: 128 and its number.
 pub(super) const INTERRUPTED: u8 = 130;
-/// The same of SIGTERM.
+/// A second SIGTERM ended a drain at once: 128 and its number.
 pub(super) const TERMINATED: u8 = 143;
 
 /// Why a command did not succeed.
@@ -60,8 +60,8 @@ impl Failure {
         Self::new(NOT_ALLOWED, message)
     }
 
-    /// A second signal ended a drain.
-    pub(super) fn cut_by(code: u8) -> Self {
+    /// A second signal ended a drain at once.
+    pub(super) fn hurried(code: u8) -> Self {
         Self::new(code, "a second signal: whatever was not finished was cut")
     }
 

@@ -120,14 +120,14 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
     }
     let hurry = app.hurry();
     let mut leaving = pin!(app.shutdown());
-    let cut = tokio::select! {
+    let code = tokio::select! {
         () = leaving.as_mut() => return Ok(()),
-        _ = terminate.recv() => Failure::cut_by(TERMINATED),
-        _ = interrupt.recv() => Failure::cut_by(INTERRUPTED),
+        _ = terminate.recv() => TERMINATED,
+        _ = interrupt.recv() => INTERRUPTED,
     };
     hurry.up();
     leaving.await;
-    Err(cut)
+    Err(Failure::hurried(code))
 }
 
 async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {

@@ -9,7 +9,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::scalar::Refusal;
+use super::scalar::{KEY_BEGINS, Refusal};
 
 /// Longest host name, in bytes (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
@@ -119,6 +119,9 @@ fn base_path(path: &str) -> Result<String, Refusal> {
             "has a path that is not plain",
             "use letters, digits and -._~ between single slashes",
         ));
+    }
+    if base.split('/').any(|segment| segment.starts_with(KEY_BEGINS)) {
+        return Err(Refusal::new("has a key in its path, where it is shown", "use api_key"));
     }
     // Every request path begins with /v1, so with this base it would go out as /v1/v1.
     if base.ends_with("/v1") {

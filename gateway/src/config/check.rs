@@ -26,6 +26,7 @@ mod limits;
 mod models;
 mod process;
 mod retry;
+mod telemetry;
 
 /// Longest duration of any setting; more is a slip of the pen.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -69,6 +70,7 @@ fn checked(source: &Source<'_>, file: &File) -> Result<Config, ConfigError> {
         api_keys: callers::api_keys(&root, file, &pools)?,
         retry: retry::retry(&root, file, &pools)?,
         log: process::log(&root, &file.log)?,
+        telemetry: telemetry::telemetry(&root, &file.telemetry)?,
         pools,
     })
 }

@@ -133,13 +133,24 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|one| if is_breaking(one) { ' ' } else { one }).collect()
 }
 
-/// Quotes `text` for an error: on one line, cut to a readable length, and without what stands
-/// before an `@`, where addresses carry a password.
+/// Quotes `text` for an error: on one line, cut to a readable length, and without what may be a secret:
+/// what stands before an `@` or behind a `?` or `#`, where addresses carry passwords and keys, and whatever
+/// looks like a key.
 pub(super) fn shown(text: &str) -> String {
-    let line = match one_line(text).rsplit_once('@') {
+    let mut line = match one_line(text).rsplit_once('@') {
         Some((_, after)) => format!("{MASK}@{after}"),
         None => one_line(text),
     };
+    if line.contains("://")
+        && let Some(end) = line.find(['?', '#'])
+    {
+        line.truncate(end + 1);
+        line.push_str(MASK);
+    }
+    if let Some(start) = line.find(KEY_BEGINS) {
+        line.truncate(start);
+        line.push_str(MASK);
+    }
     match line.char_indices().nth(SHOWN_CHARACTERS_MAX) {
         Some((end, _)) => format!("\"{}…\"", line.get(..end).unwrap_or_default()),
         None => format!("\"{line}\""),
@@ -150,6 +161,9 @@ pub(super) fn shown(text: &str) -> String {
 fn is_breaking(one: char) -> bool {
     one.is_control() || one == '\u{2028}' || one == '\u{2029}'
 }
+
+/// How the keys of most providers begin.
+pub(super) const KEY_BEGINS: &str = "sk-";
 
 /// Milliseconds in each unit, the largest first, as they may follow each other.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];

@@ -11,6 +11,7 @@ mod levels;
 mod plane;
 mod reach;
 mod refused;
+mod telemetry;
 mod useless;
 
 /// The example of the interface description, with the keys this version has.

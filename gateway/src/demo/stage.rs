@@ -124,7 +124,7 @@ models:
         for node in &self.nodes {
             let app = &node.app;
             say(&format!(
-                "{}: clients http://{}  operators http://{}/admin/v1/endpoints",
+                "{}: clients http://{}  the live page http://{}/",
                 app.seat.me, app.address, app.admin_address
             ));
         }

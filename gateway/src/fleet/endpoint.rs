@@ -220,6 +220,7 @@ impl Endpoint {
             opening: guarded.opened.clone().filter(|_| is_heard),
             window: if self.config.rule.mode == Mode::Enforce { window } else { Window::default() },
             is_shadow: self.config.rule.mode == Mode::Shadow,
+            is_trying: guarded.breaker.view(now).half_open_in_flight > 0,
         }
     }
 

@@ -104,6 +104,14 @@ impl Pool {
 
     /// Counts for how long every endpoint is out; `passed` is the time since this was last asked.
     pub(super) fn measure(&self, now: Duration, passed: Duration) {
+        for endpoint in &self.endpoints {
+            if !endpoint.is_in() {
+                endpoint.meters.out_here.add(passed);
+            }
+            if endpoint.is_held() {
+                endpoint.meters.out_everywhere.add(passed);
+            }
+        }
         let is_all_open = self.is_all_open();
         self.meters.all_open.set(if is_all_open { 1.0 } else { 0.0 });
         if is_all_open {

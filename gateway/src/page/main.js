@@ -34,7 +34,7 @@ const state = { node: "", role: null, cluster: null, members: [], endpoints: [],
 
 const timeline = new Timeline();
 const poll = new Poll(round);
-const hurry = soon(80, () => poll.now());
+const hurry = soon(80, () => poll.soon());
 const stream = new Stream((event) => {
   timeline.add(event);
   hurry();
@@ -59,12 +59,12 @@ async function round() {
     show(true);
     return allAt === state.allAt || endpoints.length < MANY ? undefined : 0;
   } catch (problem) {
-    if (!(problem instanceof ApiError)) throw problem;
+    if (!(problem instanceof ApiError)) console.error(problem);
     // What answers after a while may be another process, with other tokens.
     if (problem.status === 401) {
       state.role = null;
       askForToken();
-    } else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : problem.message };
+    } else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : String(problem.message) };
     show(false);
     throw problem;
   }
@@ -223,6 +223,10 @@ function shortcut(event) {
   if (event.key === "/" && !isTyping && !document.querySelector("dialog[open]") && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     at("filter").focus();
+  }
+  if (event.key === "Escape" && isTyping && event.target.type === "search") {
+    event.target.value = "";
+    event.target.dispatchEvent(new Event("input"));
   }
 }
 

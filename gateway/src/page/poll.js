@@ -7,6 +7,8 @@
 const EVERY = 1_000;
 /** A round may take a fifth of the time at most. */
 const REST = 4;
+/** What happens may hurry a round, but never closer than this to the last one, nor than it took. */
+const HURRIED = 100;
 /** The longest pause of a round that works, and of one that fails. */
 const PAUSE_MAX = 15_000;
 const BACKOFF_MAX = 10_000;
@@ -21,16 +23,11 @@ export class Poll {
   #isBusy = false;
   #wantsMore = false;
   #failures = 0;
-  #next = 0;
+  #earliest = 0;
 
   constructor(round) {
     this.#round = round;
     document.addEventListener("visibilitychange", () => this.now());
-  }
-
-  /** When the next round begins, on the clock of `performance.now`. */
-  get next() {
-    return this.#next;
   }
 
   /** Begins a round at once; while one is under way, right after it. */
@@ -42,6 +39,17 @@ export class Poll {
       return;
     }
     void this.#run();
+  }
+
+  /** Begins a round as soon as the node can bear it: something has happened. */
+  soon() {
+    const pause = this.#earliest - performance.now();
+    if (this.#isBusy || pause <= 0) {
+      this.now();
+    } else if (this.#failures === 0) {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.now(), pause);
+    }
   }
 
   async #run() {
@@ -62,9 +70,9 @@ export class Poll {
   #wait(took) {
     const calm = Math.min(PAUSE_MAX, Math.max(EVERY - took, took * REST, 0));
     const patient = Math.min(BACKOFF_MAX, EVERY * 2 ** (this.#failures - 1));
-    const more = took < EVERY ? 100 : calm;
-    const pause = this.#failures > 0 ? patient : this.#wantsMore ? more : calm;
-    this.#next = performance.now() + pause;
+    const hurried = Math.min(calm, Math.max(HURRIED, took));
+    const pause = this.#failures > 0 ? patient : this.#wantsMore ? hurried : calm;
+    this.#earliest = performance.now() + hurried;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.now(), pause);
   }

@@ -193,6 +193,7 @@ pub(super) async fn admit(
         leaving.0 = None;
     }
     let body = body?;
+    line.receive();
     let mut reading = read(route, &content_type, &body, gate.has_prefixes)?;
     let pool = gate.fleet.pool(&reading.model).ok_or_else(ApiError::model_not_found)?;
     if caller.as_ref().is_some_and(|caller| !caller.may_ask(&pool.name)) {
@@ -213,8 +214,7 @@ struct Leaving<'a>(Option<&'a Meters>);
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(meters) = self.0 {
-            let labels = [("reason", "client_left")];
-            meters.counter("admission_rejects_total", &labels).increment(1);
+            meters.rejects.count("client_left");
         }
     }
 }

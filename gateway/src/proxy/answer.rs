@@ -68,6 +68,10 @@ impl Gate {
             pool.meters.first_token.record(started.elapsed().as_secs_f64());
         }
         self.meters.answered(&pool.meters, status);
+        self.meters.overhead.record(line.overhead().as_secs_f64());
+        if fallback.is_some() {
+            pool.meters.fallbacks.increment(1);
+        }
         let is_stream = matches!(answer.rest, Rest::Events(..));
         let patience = Patience {
             idle: fallback.as_ref().unwrap_or(&pool).timeouts.idle,
@@ -112,10 +116,12 @@ impl Gate {
         pool: Option<&Pool>,
     ) -> Response<Body> {
         match pool {
-            Some(pool) => self.meters.answered(&pool.meters, error.status.as_u16()),
+            Some(pool) => {
+                self.meters.answered(&pool.meters, error.status.as_u16());
+                self.meters.overhead.record(line.overhead().as_secs_f64());
+            }
             None => {
-                let labels = [("reason", error.code)];
-                self.meters.counter("admission_rejects_total", &labels).increment(1);
+                self.meters.rejects.count(error.code);
             }
         }
         let dialect = line.dialect;

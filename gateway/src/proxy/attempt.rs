@@ -81,6 +81,8 @@ struct Limits {
     idle: Duration,
     /// By when the whole answer must be there.
     deadline: Instant,
+    /// How long the endpoint was waited for.
+    waited: Duration,
 }
 
 /// What ended a wait.
@@ -89,7 +91,8 @@ enum Waited<T> {
     TimedOut,
 }
 
-/// Sends `call` to the admitted endpoint and waits for its first content.
+/// Sends `call` to the admitted endpoint and waits for its first content. Says, too, how long the
+/// endpoint was waited for.
 ///
 /// # Errors
 /// [`Failure`], with the admission settled.
@@ -99,17 +102,30 @@ pub(super) async fn run(
     call: &Call,
     caller: (&HeaderValue, &HeaderMap),
     deadline: Instant,
-    mut admission: Admission,
-) -> Result<Answer, Failure> {
-    let endpoint = admission.endpoint().clone();
+    admission: Admission,
+) -> (Result<Answer, Failure>, Duration) {
     let started = clock::instant();
-    let rule = &endpoint.config.rule.slow;
+    let rule = &admission.endpoint().config.rule.slow;
     let mut limits = Limits {
         slow_total: Some(started + rule.total),
         slow_first_token: rule.first_token.map(|limit| started + limit),
         idle: pool.timeouts.idle,
         deadline,
+        waited: Duration::ZERO,
     };
+    let answer = send(upstream, pool, call, caller, (started, &mut limits), admission).await;
+    (answer, limits.waited)
+}
+
+async fn send(
+    upstream: &Upstream,
+    pool: &Pool,
+    call: &Call,
+    caller: (&HeaderValue, &HeaderMap),
+    (started, limits): (Instant, &mut Limits),
+    mut admission: Admission,
+) -> Result<Answer, Failure> {
+    let endpoint = admission.endpoint().clone();
     // The client may have asked by an alias, which is nobody's name but ours.
     let model = endpoint.config.upstream_model.as_ref().unwrap_or(&pool.name);
     let what = Outgoing {
@@ -130,7 +146,7 @@ pub(super) async fn run(
     // A stream whose head is not there when its first token is due has no first token either.
     let head_until = if call.is_stream { first_byte.min(first_token) } else { first_byte };
     let sending = upstream.send(&endpoint, request);
-    let sent = limits.wait(&mut admission, head_until.min(deadline), sending).await;
+    let sent = limits.wait(&mut admission, head_until.min(limits.deadline), sending).await;
     let response = match sent {
         Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
         Waited::Ready(Err(error)) => return Err(broken(admission, error)),
@@ -138,16 +154,17 @@ pub(super) async fn run(
     };
     if !response.status().is_success() {
         let upstream_status = response.status().as_u16();
-        let refused = refused(admission, response, &limits).await;
+        let refused = refused(admission, response, limits).await;
         return refused.map_err(|failure| Failure { upstream_status, ..failure });
     }
     if upstream::is_event_stream(response.headers()) {
         let dialect = call.route.dialect();
-        stream(&mut limits, admission, response, first_token.min(deadline), dialect).await
+        let first_token = first_token.min(limits.deadline);
+        stream(limits, admission, response, first_token, dialect).await
     } else if is_bytes(call.route, response.headers()) {
-        bytes(&mut limits, admission, response).await
+        bytes(limits, admission, response).await
     } else {
-        plain(&mut limits, admission, response, call.route.dialect()).await
+        plain(limits, admission, response, call.route.dialect()).await
     }
 }
 
@@ -181,6 +198,18 @@ impl Limits {
 
     /// Waits for `future` until `until`, giving slow evidence when its moment passes.
     async fn wait<T>(
+        &mut self,
+        admission: &mut Admission,
+        until: Instant,
+        future: impl Future<Output = T>,
+    ) -> Waited<T> {
+        let began = clock::instant();
+        let waited = self.wait_for(admission, until, future).await;
+        self.waited += began.elapsed();
+        waited
+    }
+
+    async fn wait_for<T>(
         &mut self,
         admission: &mut Admission,
         until: Instant,
@@ -353,7 +382,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 async fn refused(
     admission: Admission,
     response: Response<Arrival>,
-    limits: &Limits,
+    limits: &mut Limits,
 ) -> Result<Answer, Failure> {
     let status = response.status();
     let code = status.as_u16();
@@ -397,11 +426,14 @@ async fn refused(
 async fn passed_on(
     admission: Admission,
     response: Response<Arrival>,
-    limits: &Limits,
+    limits: &mut Limits,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
     let body = http_body_util::Limited::new(body, PLAIN_BYTES_MAX).collect();
-    match tokio::time::timeout_at(limits.idle_until(), body).await {
+    let began = clock::instant();
+    let body = tokio::time::timeout_at(limits.idle_until(), body).await;
+    limits.waited += began.elapsed();
+    match body {
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
             let rest = Rest::Nothing(Usage::default());

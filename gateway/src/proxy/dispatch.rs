@@ -60,6 +60,8 @@ struct Course<'p> {
     again: Option<(usize, Arc<Endpoint>)>,
     /// No endpoint is asked a third time.
     has_repeated: bool,
+    /// How long it was waited before the next attempt on purpose.
+    paused: Duration,
     /// How many endpoints have died of it, as far as one can tell.
     deaths: u32,
     /// Whether the last failure lets another endpoint be asked.
@@ -124,16 +126,18 @@ impl Gate {
             }
             if is_degraded {
                 most = most.min(DEGRADED_ATTEMPTS);
-                if pool.note_degraded() {
-                    tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
-                }
+                pass_through(pool);
             }
             let serving = course.pool(place).unwrap_or(pool);
             let endpoint = Arc::clone(admission.endpoint());
-            line.begin_attempt(endpoint.key.as_str(), is_deadly);
+            line.begin_attempt(&endpoint, is_deadly);
             course.tried.insert(&endpoint);
+            let traced = line.trace.as_ref().map(|trace| trace.onward(caller.1));
+            let caller = (caller.0, traced.as_ref().unwrap_or(caller.1));
             let run = attempt::run(upstream, serving, call, caller, deadline, admission);
-            match run.await {
+            let (result, waited) = run.await;
+            line.waited += waited + std::mem::take(&mut course.paused);
+            match result {
                 Ok(answer) => {
                     self.quarantine.forgive(clock::now(), &call.body);
                     let fallback = (place > 0).then(|| Arc::clone(serving));
@@ -141,8 +145,9 @@ impl Gate {
                     return Ok(Served { answer, pool, fallback, endpoint, is_degraded });
                 }
                 Err(failure) => {
-                    line.fail_attempt(failure.upstream_status, failure.error.status.as_u16());
                     reason = failure.kind.reason();
+                    let told = failure.error.status.as_u16();
+                    line.fail_attempt(failure.upstream_status, told, reason);
                     if failure.kind.is_denial() {
                         most = most.min(line.attempts + 1);
                     }
@@ -167,9 +172,9 @@ impl Gate {
     fn may_spend(&self, pool: &Pool, reason: &str) -> bool {
         let is_left = pool.budget.spend(clock::now(), self.retry.budget, self.retry.budget_floor);
         if is_left {
-            self.meters.counter("retries_total", &[("reason", reason)]).increment(1);
+            self.meters.retries.count(reason);
         } else {
-            self.meters.counter("retry_budget_exhausted_total", &[]).increment(1);
+            self.meters.retry_budget_exhausted.increment(1);
         }
         is_left
     }
@@ -184,6 +189,7 @@ impl<'p> Course<'p> {
             tried: Tried::default(),
             again: None,
             has_repeated: false,
+            paused: Duration::ZERO,
             deaths: 0,
             may_go_on: true,
             soonest: None,
@@ -238,7 +244,9 @@ impl<'p> Course<'p> {
             return None;
         }
         self.has_repeated = true;
+        let began = clock::instant();
         tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
+        self.paused += began.elapsed();
         let chosen = pool.choose_again(clock::now(), asker, &endpoint).ok()?;
         Some((place, chosen))
     }
@@ -279,6 +287,14 @@ impl<'p> Course<'p> {
             (None, Some((returns_in, Obstacle::Open))) => ApiError::circuit_open(returns_in),
             (None, None) => ApiError::upstream_unavailable(),
         }
+    }
+}
+
+/// Counts a request that goes to what is presumed dead, and says so once.
+fn pass_through(pool: &Pool) {
+    pool.meters.passed_through.increment(1);
+    if pool.note_degraded() {
+        tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
     }
 }
 

@@ -7,10 +7,12 @@ use hyper::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::relay::End;
-use super::route::Dialect;
+use super::route::{Dialect, Route};
 use super::usage::Usage;
 use crate::clock;
+use crate::fleet::Endpoint;
 use crate::keys::Caller;
+use crate::trace::{Told, Trace};
 
 /// Longest value of a caller's header in the log.
 const TEXT_BYTES_MAX: usize = 128;
@@ -25,6 +27,10 @@ pub(super) struct Line {
     /// Who asks, if callers show keys.
     pub(super) caller: Option<Arc<Caller>>,
     started: Instant,
+    /// When all of the request was there.
+    received: Instant,
+    /// How long endpoints were waited for since, and it was paused on purpose.
+    pub(super) waited: Duration,
     /// The pool's name; empty until the model is known.
     pub(super) model: String,
     /// The endpoint that answered or was tried last.
@@ -48,20 +54,27 @@ pub(super) struct Line {
     pub(super) usage: Usage,
     /// How an error is told to whoever asked.
     pub(super) dialect: Dialect,
+    /// What is asked for, if it is known.
+    route: Option<Route>,
+    /// What is told to a collector, if this request is recorded.
+    pub(super) trace: Option<Box<Trace>>,
     is_written: bool,
 }
 
 impl Line {
     /// The line of a request that has just come.
-    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap, dialect: Dialect) -> Self {
+    pub(super) fn new(request_id: &HeaderValue, headers: &HeaderMap, route: Option<Route>) -> Self {
+        let started = clock::instant();
         Self {
             request_id: request_id.clone(),
             agent_id: headers.get("x-agent-id").cloned(),
             caller: None,
-            started: clock::instant(),
+            started,
+            received: started,
+            waited: Duration::ZERO,
             model: String::new(),
             endpoint: String::new(),
-            attempt_started: clock::instant(),
+            attempt_started: started,
             attempt_status: 0,
             upstream_status: 0,
             attempts: 0,
@@ -70,14 +83,28 @@ impl Line {
             blocked_reason: "",
             first_token: None,
             usage: Usage::default(),
-            dialect,
+            // Who is refused at the door hears it in the dialect of the path, too.
+            dialect: route.map_or(Dialect::Opaque, Route::dialect),
+            route,
+            trace: None,
             is_written: false,
         }
     }
 
+    /// Notes that all of the request is there.
+    pub(super) fn receive(&mut self) {
+        self.received = clock::instant();
+    }
+
+    /// The time since then that was the gateway's own.
+    pub(super) fn overhead(&self) -> Duration {
+        self.received.elapsed().saturating_sub(self.waited)
+    }
+
     /// Notes that an endpoint is tried. One that was tried before and failed gets a line of its own,
     /// with the target `attempt`: without it nobody could tell which endpoint failed.
-    pub(super) fn begin_attempt(&mut self, endpoint: &str, is_deadly: bool) {
+    pub(super) fn begin_attempt(&mut self, endpoint: &Endpoint, is_deadly: bool) {
+        let key = endpoint.key.as_str();
         if self.attempts > 0 {
             tracing::info!(
                 target: "attempt",
@@ -92,16 +119,27 @@ impl Line {
                 end = "complete",
             );
         }
-        self.is_repeat = is_deadly || (self.attempts > 0 && self.endpoint == endpoint);
+        self.is_repeat = is_deadly || (self.attempts > 0 && self.endpoint == key);
         self.attempts += 1;
-        endpoint.clone_into(&mut self.endpoint);
+        key.clone_into(&mut self.endpoint);
+        if let Some(trace) = &mut self.trace {
+            trace.begin_attempt(key, &endpoint.config);
+        }
         self.attempt_started = clock::instant();
         self.upstream_status = 0;
     }
 
     /// Notes how the endpoint that is tried has failed: with the status it gave, or 0, and the one
-    /// that the client would get for it.
-    pub(super) fn fail_attempt(&mut self, upstream_status: u16, proxy_status: u16) {
+    /// that the client would get for it; and of what, by a word of a closed list.
+    pub(super) fn fail_attempt(
+        &mut self,
+        upstream_status: u16,
+        proxy_status: u16,
+        reason: &'static str,
+    ) {
+        if let Some(trace) = &mut self.trace {
+            trace.fail_attempt(upstream_status, reason);
+        }
         self.upstream_status = upstream_status;
         self.attempt_status = proxy_status;
     }
@@ -122,6 +160,7 @@ impl Line {
 
     fn write(&mut self, status: u16, end: &'static str) {
         self.is_written = true;
+        self.tell(status, end);
         tracing::info!(
             target: "access",
             request_id = shown(Some(&self.request_id)),
@@ -141,6 +180,30 @@ impl Line {
             blocked_reason = self.blocked_reason,
             end,
         );
+    }
+}
+
+impl Line {
+    /// Tells the collector, if this request is recorded.
+    fn tell(&mut self, status: u16, end: &'static str) {
+        let Some(trace) = self.trace.take() else { return };
+        trace.finish(&Told {
+            route: self.route,
+            model: &self.model,
+            agent: shown(self.agent_id.as_ref()),
+            caller: self.caller.as_ref().map(|caller| caller.name.as_str()),
+            request_id: shown(Some(&self.request_id)),
+            fallback: self.fallback.as_deref(),
+            endpoint: &self.endpoint,
+            attempts: self.attempts,
+            status,
+            upstream_status: self.upstream_status,
+            blocked: self.blocked_reason,
+            end,
+            first_token: self.first_token,
+            input_tokens: self.usage.input,
+            output_tokens: self.usage.output,
+        });
     }
 }
 

@@ -31,6 +31,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use metrics::Counter;
 use tokio::time::Sleep;
 
+pub(super) use self::cut::Interrupted;
 use self::pace::Pace;
 pub(super) use self::pace::Patience;
 pub(super) use self::proof::Proof;
@@ -43,6 +44,7 @@ use super::usage::Usage;
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Admission;
+use crate::metrics::UpstreamError;
 use crate::upstream::Arrival;
 
 /// A tail without an event's end is passed on at this size rather than held.
@@ -144,11 +146,6 @@ enum State {
     /// The last event is ready; after it the connection is broken off.
     Breaking,
 }
-
-/// The error that ends a body uncleanly.
-#[derive(Debug, thiserror::Error)]
-#[error("the stream was interrupted")]
-pub struct Interrupted;
 
 impl<B> Relay<B>
 where
@@ -316,10 +313,14 @@ where
     /// evidence of slowness is no fault besides, and one that came on until it was cut is none at all.
     fn give_up(&mut self) {
         let is_silent = self.pace.is_silent(clock::instant());
-        if self.admission.as_ref().is_some_and(Admission::is_slow) {
-            self.settle(Outcome::Slow(SlowKind::Total));
-        } else if !is_silent {
-            self.settle(Outcome::Neutral);
+        let is_slow = self.admission.as_ref().is_some_and(Admission::is_slow);
+        let outcome = if is_slow { Outcome::Slow(SlowKind::Total) } else { Outcome::Neutral };
+        if is_slow || !is_silent {
+            // What is no fault is an error all the same.
+            self.admission
+                .iter()
+                .for_each(|one| one.endpoint().meters.error(UpstreamError::Timeout));
+            self.settle(outcome);
         }
         self.interrupt(Cause::Timeout);
     }

@@ -146,6 +146,16 @@ impl Wardrobe {
     }
 }
 
+/// How a host is known that is no endpoint: by the roots that the system trusts.
+///
+/// # Errors
+/// [`TlsError`]: the system trusts nobody, or no certificate can carry the host's name.
+pub(crate) fn by_system(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>), TlsError> {
+    let tls = UpstreamTls::default();
+    let config = Wardrobe::default().config(&tls, Protocol::Http1)?;
+    Ok((config, server_name(&tls, host)?))
+}
+
 /// The name that a certificate must carry: the one that is configured, or the host.
 pub(super) fn server_name(tls: &UpstreamTls, host: &str) -> Result<ServerName<'static>, TlsError> {
     let name = tls.server_name.as_deref().unwrap_or(host);

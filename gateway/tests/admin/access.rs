@@ -81,7 +81,8 @@ async fn m01_who_guesses_waits_and_nobody_else_does() {
     let guesser = Ask::look("members").from(2).send(&house).await;
     let other = Ask::look("members").from(3).send(&house).await;
     assert_eq!((guesser.status, other.status), (429, 200));
-    // Whoever shows no token guesses nothing.
+    // Whoever shows no token guesses nothing, and is told what is wanted.
+    assert_eq!(Ask::new("GET", MEMBERS).from(2).send(&house).await.status, 401);
     for _ in 0..40 {
         assert_eq!(Ask::new("GET", MEMBERS).from(4).send(&house).await.status, 401);
     }

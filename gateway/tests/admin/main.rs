@@ -14,6 +14,9 @@ mod access;
 mod desk;
 mod document;
 mod events;
+#[path = "../fleet/mod.rs"]
+mod fleet;
+mod fleet_events;
 #[path = "../local/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod local;
@@ -22,3 +25,5 @@ mod paths;
 #[path = "../process/mod.rs"]
 mod process;
 mod schema;
+mod settings;
+mod views;

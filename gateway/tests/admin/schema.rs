@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 /// Keywords that say nothing of whether a value fits.
-const REMARKS: [&str; 5] = ["title", "description", "format", "default", "$defs"];
+const REMARKS: [&str; 6] = ["title", "description", "format", "default", "examples", "$defs"];
 
 /// What is wrong with `value` by `schema`; schemas that it refers to are looked up in `document`.
 pub(crate) fn complaints(document: &Value, schema: &Value, value: &Value) -> Vec<String> {

@@ -18,6 +18,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::process::PATIENCE;
 
@@ -41,6 +42,9 @@ pub(crate) const ESCAPE: &str = "\u{e00c}";
 pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const SPACE: &str = "\u{e00d}";
 
+/// Browsers at a time; more wait, so that each is as quick as an operator's.
+static ROOM: Semaphore = Semaphore::const_new(2);
+
 /// One browser with one window.
 pub(crate) struct Browser {
     driver: Child,
@@ -48,15 +52,18 @@ pub(crate) struct Browser {
     address: SocketAddr,
     session: String,
     profile: TempDir,
+    _place: SemaphorePermit<'static>,
 }
 
 impl Browser {
     /// Starts a browser whose window is so wide and high.
     pub(crate) async fn open(width: u32, height: u32) -> Self {
+        let place = ROOM.acquire().await.unwrap();
         let profile = tempfile::tempdir().unwrap();
         let (driver, address) = start_driver();
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut browser = Self { driver, client, address, session: String::new(), profile };
+        let mut browser =
+            Self { driver, client, address, session: String::new(), profile, _place: place };
         let mut flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         flags.push(format!("--user-data-dir={}", browser.profile.path().display()));
         let session = json!({ "capabilities": { "alwaysMatch": {
@@ -224,8 +231,11 @@ impl Drop for Browser {
 }
 
 fn start_driver() -> (Child, SocketAddr) {
-    let driver = Command::new("chromedriver")
-        .arg("--port=0")
+    // Ahead of what else the machine has to do, as the processes that are measured are: how soon a
+    // flip is seen is the page's matter, not the scheduler's.
+    let script = "{ echo -15 > /proc/self/autogroup; } 2>/dev/null; exec nice -n -15 \"$0\" \"$@\"";
+    let driver = Command::new("setsid")
+        .args(["sh", "-c", script, "chromedriver", "--port=0"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

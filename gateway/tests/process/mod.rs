@@ -115,6 +115,11 @@ impl Gateway {
         self.child.wait().unwrap();
     }
 
+    /// Whether the process has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits for the process to end by itself.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         let until = Instant::now() + PATIENCE;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -24,17 +24,28 @@ use crate::process::{CHAT, call, chat_body};
 
 /// How often the balancer asks each node.
 const LOOK: Duration = Duration::from_millis(25);
+/// A node is believed to be ready for this long after it was asked: well below the drain's delay.
+const FRESH: Duration = Duration::from_millis(600);
 /// A pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(20);
 /// No answer takes longer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// Where a node is, and whether it was ready when it was last asked.
+/// Where a node is, and whether it is ready.
 #[derive(Clone, Copy)]
 struct Target {
     clients: SocketAddr,
     operators: SocketAddr,
-    is_ready: bool,
+    /// When it was last asked and said so; `None`: it did not.
+    ready_at: Option<Instant>,
+}
+
+impl Target {
+    /// Whether it may be sent anything. What the balancer has not heard of late it does not believe: a
+    /// machine under load may be slower to look than a node is to go.
+    fn is_good(&self) -> bool {
+        self.ready_at.is_some_and(|at| at.elapsed() < FRESH)
+    }
 }
 
 /// What is shared by the clients.
@@ -71,7 +82,7 @@ impl Load {
     /// Begins to ask these nodes, each given by the listeners for clients and operators: `clients` with
     /// HTTP/1.1, and as many with HTTP/2.
     pub(crate) async fn on(nodes: Vec<(SocketAddr, SocketAddr)>, clients: usize) -> Self {
-        let target = |(clients, operators)| Target { clients, operators, is_ready: false };
+        let target = |(clients, operators)| Target { clients, operators, ready_at: None };
         let books = Books::default();
         *books.targets.lock().unwrap() = nodes.into_iter().map(target).collect();
         let books = Arc::new(books);
@@ -85,7 +96,7 @@ impl Load {
 
     /// A node has another place.
     pub(crate) fn moves(&self, index: usize, clients: SocketAddr, operators: SocketAddr) {
-        self.books.targets.lock().unwrap()[index] = Target { clients, operators, is_ready: false };
+        self.books.targets.lock().unwrap()[index] = Target { clients, operators, ready_at: None };
     }
 
     /// Stops asking, and waits for what was asked.
@@ -113,10 +124,11 @@ async fn balance(books: Arc<Books>) {
     while !books.is_over.load(Ordering::Relaxed) {
         let targets = books.targets.lock().unwrap().clone();
         for (index, target) in targets.into_iter().enumerate() {
-            let is_ready = is_ready(target.operators).await;
+            let asked_at = Instant::now();
+            let ready_at = is_ready(target.operators).await.then_some(asked_at);
             let mut targets = books.targets.lock().unwrap();
             if targets[index].operators == target.operators {
-                targets[index].is_ready = is_ready;
+                targets[index].ready_at = ready_at;
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -130,7 +142,7 @@ async fn client(books: Arc<Books>, is_http2: bool, is_stream: bool) {
     let mut way = if is_http2 { Way::Http2(HashMap::new()) } else { Way::Http1(http1) };
     while !books.is_over.load(Ordering::Relaxed) {
         let ready: Vec<Target> =
-            books.targets.lock().unwrap().iter().filter(|one| one.is_ready).copied().collect();
+            books.targets.lock().unwrap().iter().filter(|one| one.is_good()).copied().collect();
         tokio::time::sleep(PACE).await;
         let Some(target) = fastrand::choice(&ready) else { continue };
         let asked = tokio::time::timeout(ANSWER_MAX, ask(&mut way, target.clients, is_stream));

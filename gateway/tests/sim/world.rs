@@ -8,7 +8,10 @@ pub(crate) mod events;
 mod fate;
 mod net;
 mod rounds;
+mod story;
 mod traffic;
+
+use std::collections::BTreeMap;
 
 use crate::chance::Chance;
 use crate::invariants::{Happening, Invariants, Violation};
@@ -77,6 +80,8 @@ pub(crate) struct World {
     violation: Option<Violation>,
     trace: u64,
     story: Vec<String>,
+    /// How each node was last told to count each endpoint, by their numbers.
+    told_views: BTreeMap<usize, String>,
     /// When everything had recovered.
     recovered_at: Option<Ms>,
     /// The number of the next forged statement.
@@ -105,6 +110,7 @@ impl World {
             violation: None,
             trace: 0,
             story: Vec::new(),
+            told_views: BTreeMap::new(),
             recovered_at: None,
             forged: 1 << 40,
             plan: plan.clone(),
@@ -201,6 +207,7 @@ impl World {
 
     fn look(&mut self) {
         self.count_members();
+        self.tell_views();
         self.check(|invariants, world| invariants.look(world));
         if self.now > PRELUDE + self.plan.length && self.recovered_at.is_none() {
             self.recovered_at = self.has_recovered().then_some(self.now);

@@ -34,6 +34,8 @@ pub(crate) struct Dossier {
     pub(crate) has_doubts: bool,
     /// Since when this node has it out against a live majority.
     pub(crate) outvoted_since: Option<Duration>,
+    /// Since when others have it out and the cap leaves no room for it here.
+    pub(crate) crowded_since: Option<Duration>,
 }
 
 /// What one member said of the endpoint.
@@ -69,6 +71,7 @@ pub(crate) struct Sight {
     at: Option<Duration>,
     pub(crate) is_open: bool,
     pub(crate) is_shadow: bool,
+    pub(crate) is_trying: bool,
     pub(crate) changes: Changes,
     /// Whether its vote stood when it last stated it.
     had_vote: bool,
@@ -91,6 +94,7 @@ impl Dossier {
             forced: Forced::Auto,
             has_doubts: false,
             outvoted_since: None,
+            crowded_since: None,
         }
     }
 
@@ -344,7 +348,7 @@ impl Changes {
 impl Sight {
     /// Takes in what this node itself knows at `now`.
     pub(crate) fn note(&mut self, now: Duration, local: &Local) {
-        let Local { opening, window, is_shadow } = local;
+        let Local { opening, window, is_shadow, is_trying } = local;
         let succeeded_at = window.last_success.map(|ago| now.saturating_sub(ago));
         if succeeded_at > self.succeeded_at || window.faults_milli == 0 {
             self.streak_milli = 0;
@@ -355,6 +359,7 @@ impl Sight {
         self.succeeded_at = self.succeeded_at.max(succeeded_at);
         self.is_open = opening.is_some();
         self.is_shadow = *is_shadow;
+        self.is_trying = *is_trying;
         self.window = window.clone();
         self.at = Some(now);
     }

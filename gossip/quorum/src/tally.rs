@@ -13,7 +13,7 @@ pub const INCIDENT_GAP_MAX: u64 = 1_024;
 /// An electorate of this size or more needs two witnesses before seconded votes count.
 const SECONDING_FROM: usize = 3;
 /// How many witnesses seconded votes then need.
-pub(crate) const WITNESSES_MIN: usize = 2;
+const WITNESSES_MIN: usize = 2;
 
 /// One standing vote for *open*, as the rule weighs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

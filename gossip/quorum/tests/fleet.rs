@@ -42,6 +42,8 @@ mod races;
 mod recall;
 #[path = "fleet/recovery.rs"]
 mod recovery;
+#[path = "fleet/room.rs"]
+mod room;
 #[path = "fleet/schedules.rs"]
 mod schedules;
 #[path = "fleet/seconding.rs"]

@@ -165,23 +165,4 @@ impl Counts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_be_asked_is_strict() {
-        let refused = |pairs: &[(&'static str, &'static str)]| {
-            Wanted::new(pairs.iter().copied()).unwrap_err()
-        };
-        assert!(refused(&[("sort", "name")]).contains("pool, state, limit and after"));
-        assert!(refused(&[("limit", "0")]).contains("from 1 to 10000"));
-        assert!(refused(&[("limit", "10001")]).contains("from 1 to 10000"));
-        assert!(refused(&[("limit", "-1")]).contains("limit"));
-        assert!(refused(&[("state", "open")]).contains("in or out"));
-        assert!(refused(&[("limit", "1"), ("limit", "2")]).contains("twice"));
-        let wanted = Wanted::new([("pool", "m"), ("state", "out"), ("limit", "7")]).unwrap();
-        let of_m = Wanted { pool: Some("m".into()), is_in: Some(false), limit: 7, after: None };
-        assert_eq!(wanted, of_m);
-        assert_eq!(Wanted::new([]).unwrap(), Wanted::default());
-    }
-}
+mod tests;

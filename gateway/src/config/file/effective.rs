@@ -15,15 +15,15 @@ use quorum::Denominator;
 use super::{
     AdminSection, ApiKeySection, At, CircuitSection, ClusterSection, ClusterTlsSection,
     CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, Given, HalfOpenSection,
-    LimitsSection, List, LogSection, ModelSection, OpenSection, P95Section, Place, ProbeSection,
-    QuorumSection, RampSection, RetrySection, Scalar, ServerSection, ServerTimeoutsSection,
-    ServerTlsSection, SlowSection, StateSection, TenantSection, TimeoutsSection,
-    UpstreamTlsSection,
+    LimitsSection, List, LogSection, ModelSection, OpenSection, OtlpSection, P95Section, Place,
+    ProbeSection, QuorumSection, RampSection, RetrySection, Scalar, ServerSection,
+    ServerTimeoutsSection, ServerTlsSection, SlowSection, StateSection, TelemetrySection,
+    TenantSection, TimeoutsSection, UpstreamTlsSection,
 };
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
     Admin, ApiKey, Cluster, ClusterTls, Config, Cors, Endpoint, FailClosed, FailoverOn, Limits,
-    Log, LogFormat, MASK, OnAllOpen, Policy, Pool, Probe, Protocol, Retry, Server, ServerTls,
+    Log, LogFormat, MASK, OnAllOpen, Otlp, Policy, Pool, Probe, Protocol, Retry, Server, ServerTls,
     StateFile, Timeouts, Tokenizer, UpstreamTls,
 };
 
@@ -43,6 +43,7 @@ pub(in crate::config) fn effective(config: &Config) -> String {
         failover: failover(&config.retry.failover_on),
         models: Given::written(list(config.pools.iter().map(model))),
         log: Given::written(log(&config.log)),
+        telemetry: optional(config.telemetry.as_ref(), telemetry),
         ..File::default()
     };
     // Writing text into memory cannot fail; an error here would be a table that YAML cannot hold.
@@ -251,6 +252,16 @@ fn failover(on: &FailoverOn) -> Given<FailoverSection> {
     let words = words.into_iter().filter(|(is_on, _)| **is_on).map(|(_, word)| word.to_owned());
     let entries = words.chain(codes.iter().map(u16::to_string)).map(Scalar);
     Given::written(FailoverSection { on: Given::written(list(entries)) })
+}
+
+fn telemetry(otlp: &Otlp) -> TelemetrySection {
+    let otlp = OtlpSection {
+        endpoint: text(&otlp.endpoint),
+        sample: number(otlp.sample),
+        service_name: text(&otlp.service_name),
+        timeout: duration(otlp.timeout),
+    };
+    TelemetrySection { otlp: Given::written(otlp) }
 }
 
 fn log(log: &Log) -> LogSection {

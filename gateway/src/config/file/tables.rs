@@ -55,6 +55,7 @@ section! {
         failover: FailoverSection,
         models: List<ModelSection, MODELS_MAX>,
         log: LogSection,
+        telemetry: TelemetrySection,
     }
 }
 
@@ -354,6 +355,23 @@ section! {
         cert: Scalar,
         key: Scalar,
         server_name: Scalar,
+    }
+}
+
+section! {
+    /// `telemetry`.
+    TelemetrySection {
+        otlp: OtlpSection,
+    }
+}
+
+section! {
+    /// `telemetry.otlp`.
+    OtlpSection {
+        endpoint: Scalar,
+        sample: Scalar,
+        service_name: Scalar,
+        timeout: Scalar,
     }
 }
 

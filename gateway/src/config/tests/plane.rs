@@ -21,6 +21,8 @@ api_keys:
   - { name: team-b, sha256: FB8E20FC2E4C3F248C60C39BD652F3C1347298BB977B8B4D5903B85055620603 }
 retry: { max_attempts: 3, budget: 0.1, budget_floor: 5, on: [refused, 503] }
 failover: { on: [refused, cut, timeout, malformed, auth, 429, 500, 503] }
+telemetry:
+  otlp: { endpoint: "HTTP://Collector:4318/intake/", sample: 0.25, service_name: gw, timeout: 2s }
 models:
   - name: llama-70b
     fallback: [gpt-4o-mini]

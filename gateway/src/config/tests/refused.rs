@@ -184,7 +184,8 @@ fn k05_a_small_text_that_stands_for_a_huge_one_is_refused() {
     refused(
         &text,
         "1:1: unknown key \"a0\" in the file; known here: server, admin, cluster, \
-         state, fail_closed, api_keys, circuit_breaker, timeouts, retry, failover, models, log",
+         state, fail_closed, api_keys, circuit_breaker, timeouts, retry, failover, models, log, \
+         telemetry",
     );
     let nested = format!("server: {}", "[".repeat(100_000));
     assert_one_line(&refusal(&nested));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use breaker::{Outcome, Permit, SlowKind, Timing};
+use breaker::{Breaker, Outcome, Permit, SlowKind, Timing};
 
 use super::{Endpoint, Tenant};
 use crate::limits::Charge;
@@ -98,9 +98,12 @@ impl Admission {
     pub fn slow(&mut self, now: Duration, kind: SlowKind) {
         if let Some(permit) = &mut self.permit {
             self.endpoint.meters.slow.increment(1);
-            self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
-                ((), breaker.slow(now, permit, kind))
+            let is_more = self.endpoint.change_for(self.tenant.as_deref(), now, |breaker| {
+                let before = pieces(breaker, now);
+                let transition = breaker.slow(now, permit, kind);
+                (transition.is_none() && pieces(breaker, now) == before, transition)
             });
+            self.endpoint.meters.slow_evidence(kind, is_more);
         }
     }
 
@@ -109,7 +112,7 @@ impl Admission {
         if matches!(outcome, Outcome::Success) {
             self.endpoint.note_success(now.saturating_sub(self.since));
         }
-        self.endpoint.meters.count(&outcome);
+        self.endpoint.meters.count(&outcome, self.is_repeat);
         if self.is_of_client {
             self.score(now, &outcome);
         }
@@ -159,10 +162,15 @@ impl Admission {
     }
 }
 
+/// How many pieces of slow evidence a breaker holds.
+fn pieces(breaker: &Breaker, now: Duration) -> usize {
+    breaker.evidence(now).slow.iter().flatten().count()
+}
+
 impl Drop for Admission {
     fn drop(&mut self) {
         if self.permit.is_some() {
-            self.endpoint.meters.count(&Outcome::Neutral);
+            self.endpoint.meters.count(&Outcome::Neutral, false);
         }
         // A neutral verdict needs no time of its own: the breaker takes an earlier moment as its last.
         self.conclude(Duration::ZERO, Outcome::Neutral);

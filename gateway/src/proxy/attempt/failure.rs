@@ -12,6 +12,7 @@ use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::Admission;
+use crate::metrics::UpstreamError;
 use crate::upstream::SendError;
 
 /// Who finds that this node has nothing left for a connection is told to come back after this long.
@@ -68,6 +69,7 @@ pub(super) fn told(status: StatusCode) -> StatusCode {
 pub(super) fn limited(admission: Admission, status: StatusCode, pause: Duration) -> Failure {
     let now = clock::now();
     let pause = admission.endpoint().limit(now, pause);
+    admission.endpoint().meters.error(UpstreamError::of_limit(status.as_u16()));
     admission.settle(now, Outcome::Neutral);
     let error = if status == StatusCode::TOO_MANY_REQUESTS {
         ApiError::all_limited(pause)
@@ -94,6 +96,7 @@ pub(super) fn unauthorised(admission: Admission, status: StatusCode) -> Failure 
         tracing::warn!(endpoint = %endpoint.key, status = status.as_u16(),
             "the endpoint denies a request, or refuses our credential");
     }
+    endpoint.meters.error(UpstreamError::Credential);
     admission.settle(now, Outcome::Neutral);
     let message = "The model refused the gateway's credential.";
     let error = ApiError::new(StatusCode::BAD_GATEWAY, "upstream_auth", message);
@@ -121,6 +124,9 @@ pub(super) fn timed_out(admission: Admission, is_cut: bool) -> Failure {
         (false, true) => Outcome::Neutral,
         (false, false) => Outcome::Fault { weight: 1.0, cause: Cause::Timeout },
     };
+    if !matches!(outcome, Outcome::Fault { .. }) {
+        admission.endpoint().meters.error(UpstreamError::Timeout);
+    }
     admission.settle(clock::now(), outcome);
     Failure::new(FailureKind::Timeout, ApiError::upstream_timeout())
 }

@@ -1,4 +1,4 @@
-//! A stream that is ended for a reason of this gateway's own.
+//! How a stream ends uncleanly, and one that is ended for a reason of this gateway's own.
 //!
 //! When a drain's time is over, what still flows ends as any broken stream does. It speaks against no
 //! endpoint.
@@ -7,6 +7,11 @@ use breaker::Outcome;
 
 use super::{Relay, Source, State};
 use crate::proxy::Cut;
+
+/// The error that ends a body uncleanly.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream was interrupted")]
+pub struct Interrupted;
 
 impl<B: Source> Cut for Relay<B> {
     fn cut(&mut self) {

@@ -1,7 +1,8 @@
 //! Low traffic per node still convicts: in calm, what the nodes together have seen is enough, even
-//! if none of them has seen enough alone.
+//! if none of them has seen enough alone. What was seen before an incident closed is forgotten with
+//! it, since a closed incident stays closed.
 
-use super::{Invariant, SETTLED};
+use super::{Happening, Invariant, SETTLED};
 use crate::plan::{Ms, What};
 use crate::rules::{INTERVAL, WINDOW};
 use crate::world::World;
@@ -18,6 +19,8 @@ const FAULTS: usize = 5;
 #[derive(Default)]
 pub(super) struct Pooled {
     since: Vec<Option<Ms>>,
+    /// When an incident of each endpoint last closed anywhere.
+    closed_at: Vec<Ms>,
 }
 
 impl Invariant for Pooled {
@@ -25,10 +28,19 @@ impl Invariant for Pooled {
         "pooled"
     }
 
+    fn happened(&mut self, world: &World, happening: &Happening) -> Result<(), String> {
+        self.closed_at.resize(world.plan.endpoints(), 0);
+        if let Happening::Closed { endpoint, .. } = *happening {
+            self.closed_at[endpoint] = world.now;
+        }
+        Ok(())
+    }
+
     fn look(&mut self, world: &World) -> Result<(), String> {
         self.since.resize(world.plan.endpoints(), None);
+        self.closed_at.resize(world.plan.endpoints(), 0);
         for (endpoint, since) in self.since.iter_mut().enumerate() {
-            if !is_convictable(world, endpoint) {
+            if !is_convictable(world, endpoint, self.closed_at[endpoint]) {
                 *since = None;
                 continue;
             }
@@ -43,7 +55,7 @@ impl Invariant for Pooled {
     }
 }
 
-fn is_convictable(world: &World, endpoint: usize) -> bool {
+fn is_convictable(world: &World, endpoint: usize, closed_at: Ms) -> bool {
     let knobs = world.plan.knobs;
     let is_dead = world.suffers(|what| what == What::Fails { endpoint, share: 1_000 });
     // A bad node besides confuses the evidence of others, and a cap may hold a flip up.
@@ -67,7 +79,8 @@ fn is_convictable(world: &World, endpoint: usize) -> bool {
     let mut witnesses = 0_u64;
     let mut faults = 0;
     for bad in world.ledger.bads.iter().rev().take_while(|bad| world.now <= bad.at + SURELY_SEEN) {
-        if bad.endpoint == endpoint && bad.is_gathered && !bad.is_slow {
+        let is_remembered = bad.is_gathered && bad.at > closed_at;
+        if bad.endpoint == endpoint && is_remembered && !bad.is_slow {
             witnesses |= 1 << bad.node;
             faults += 1;
         }

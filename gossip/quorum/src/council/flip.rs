@@ -22,6 +22,8 @@ enum Leave {
         /// Whether it is to take the first step, whatever its rank for the endpoint.
         is_warden: bool,
     },
+    /// Others have it out, and there is no room for it here: what made room is on its way.
+    Crowded,
     /// It waits: for room, or for the member that keeps the count.
     Refused,
 }
@@ -44,20 +46,57 @@ impl Council {
         let ballot_box = self.ballot_box(now, dossier);
         let count = self.count_of(now, dossier, &ballot_box);
         let closed = dossier.circuit.closed();
+        let is_held = count.holders >= quorum_of(self.electorate.size());
+        if !count.is_open() && !is_held {
+            return;
+        }
+        let since = valid_since(&ballot_box.votes, closed);
+        let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
+        let leave = self.leave(now, endpoint, is_held);
+        let Some(is_warden) = self.wait_for_room(now, endpoint, leave) else {
+            return;
+        };
         if count.is_open() {
-            let since = valid_since(&ballot_box.votes, closed);
-            let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
-            self.open(now, endpoint, decided, count);
-        } else if count.holders >= quorum_of(self.electorate.size()) {
+            self.open(now, endpoint, (decided, is_warden), count);
+        } else {
             self.join(endpoint, count);
         }
     }
 
+    /// Waits where the cap says so; for what made room elsewhere no longer than for any news, since
+    /// what all others have out is out. Returns whether this node is the warden once it may open.
+    fn wait_for_room(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        leave: Leave,
+    ) -> Option<bool> {
+        let patience = self.window_lapse();
+        let dossier = self.dossiers.get_mut(endpoint)?;
+        match leave {
+            Leave::Granted { is_warden } => {
+                dossier.crowded_since = None;
+                Some(is_warden)
+            }
+            Leave::Crowded => {
+                let since = *dossier.crowded_since.get_or_insert(now);
+                (now >= since.saturating_add(patience)).then_some(false)
+            }
+            Leave::Refused => {
+                dossier.crowded_since = None;
+                None
+            }
+        }
+    }
+
     /// Opens by the votes, the deciding one of which was cast at `decided`.
-    fn open(&mut self, now: Duration, endpoint: &EndpointKey, decided: Duration, count: Tally) {
-        let Leave::Granted { is_warden } = self.leave(now, endpoint) else {
-            return;
-        };
+    fn open(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        (decided, is_warden): (Duration, bool),
+        count: Tally,
+    ) {
         let leads = is_warden || self.rank(endpoint) == Some(0);
         let is_abandoned = self.is_abandoned(now, endpoint);
         let Some(dossier) = self.dossiers.get(endpoint) else {
@@ -98,9 +137,10 @@ impl Council {
     }
 
     /// Asks the cap. Where it binds, one member, the warden, keeps the count of the pool, and the
-    /// others open what they know it to have opened: if each kept its own count, two could fill the
-    /// last place differently.
-    fn leave(&self, now: Duration, endpoint: &EndpointKey) -> Leave {
+    /// others open what they know it to have opened, or what a majority has out, `is_held`: if each
+    /// kept its own count, two could fill the last place differently. An opening may overtake the
+    /// closing that made room for it, so the others look at their own count as well.
+    fn leave(&self, now: Duration, endpoint: &EndpointKey, is_held: bool) -> Leave {
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return Leave::Refused;
         };
@@ -109,12 +149,15 @@ impl Council {
             return Leave::Granted { is_warden: false };
         }
         let pool = EndpointKey::new(dossier.pool.as_str());
-        if self.rank(&pool) == Some(0) {
-            let open = self.open_in(&dossier.pool);
-            return if open < cap { Leave::Granted { is_warden: true } } else { Leave::Refused };
+        let warden = steward::first(&pool, self.electorate.leaders());
+        let is_warden = warden == Some(&self.me);
+        let is_begun = is_held || warden.is_some_and(|id| self.has_out(now, dossier, id));
+        let has_room = self.open_in(&dossier.pool) < cap;
+        match (is_warden || is_begun, has_room) {
+            (true, true) => Leave::Granted { is_warden },
+            (true, false) if is_begun => Leave::Crowded,
+            (true | false, _) => Leave::Refused,
         }
-        let is_begun = dossier.circuit.is_led() && self.holders(now, dossier) > 0;
-        if is_begun { Leave::Granted { is_warden: false } } else { Leave::Refused }
     }
 
     /// How many endpoints of the pool may be out at once, and how many there are.
@@ -135,9 +178,10 @@ impl Council {
     /// The cap, if it refuses to let the endpoint go.
     pub(crate) fn cap(&self, now: Duration, endpoint: &EndpointKey) -> Option<CapView> {
         let dossier = self.dossiers.get(endpoint)?;
-        match self.leave(now, endpoint) {
+        let is_held = self.holders(now, dossier) >= quorum_of(self.electorate.size());
+        match self.leave(now, endpoint, is_held) {
             Leave::Granted { is_warden: true | false } => None,
-            Leave::Refused => {
+            Leave::Crowded | Leave::Refused => {
                 let (most, of) = self.cap_of(dossier);
                 let pool = EndpointKey::new(dossier.pool.as_str());
                 let warden = steward::first(&pool, self.electorate.leaders()).cloned();

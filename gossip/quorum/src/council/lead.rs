@@ -85,7 +85,10 @@ impl Council {
         };
         let rank = self.rank(endpoint);
         let is_mine = slot.holder == self.me;
-        let may_pass = is_mine && (rank.is_none() || !self.has_small(now, dossier, &self.me));
+        // One that is under way must be answered first; what was seen before does not tell.
+        let is_resting = dossier.own.is_of(now) && !dossier.own.is_trying;
+        let has_no_use = rank.is_none() || !self.has_small(now, dossier, &self.me);
+        let may_pass = is_mine && is_resting && has_no_use;
         let next = may_pass.then(|| self.next_holder(now, endpoint, dossier));
         let other = next.filter(|next| *next != self.me);
         // Who leads no more holds nothing; who leads and has no use for it keeps it from nobody.
@@ -112,16 +115,20 @@ impl Council {
         }
     }
 
-    /// Who gets the slot next: in rank order from the last holder, the first that has small
-    /// requests. Nobody has: this node itself, or if it does not lead, or has nothing but a shadow
-    /// of a breaker to lend the slot to, the next other member that does lead.
+    /// Who gets the slot next: in rank order from the last holder, the first that has small requests
+    /// and has the endpoint out, since nobody else can use it. Nobody has: this node itself, or if it
+    /// does not lead, or has nothing but a shadow of a breaker to lend the slot to, the next other
+    /// member that does lead.
     fn next_holder(&self, now: Duration, endpoint: &EndpointKey, dossier: &Dossier) -> NodeId {
         let ranking = steward::ranking(endpoint, self.electorate.leaders());
         let slot = dossier.circuit.opening.as_ref().and_then(|opening| opening.slot.as_ref());
         let last = slot.and_then(|slot| ranking.iter().position(|id| **id == slot.holder));
         let start = last.map_or(0, |last| last + 1);
         let turns = ranking.iter().cycle().skip(start).take(ranking.len()).copied();
-        let next = turns.clone().find(|id| self.has_small(now, dossier, id));
+        let can_use = |id: &&NodeId| {
+            (**id == self.me || self.has_out(now, dossier, id)) && self.has_small(now, dossier, id)
+        };
+        let next = turns.clone().find(can_use);
         let is_of_use = ranking.contains(&&self.me) && !dossier.own.is_shadow;
         let fallback = turns.clone().find(|id| is_of_use == (**id == self.me));
         next.or(fallback).unwrap_or(&self.me).clone()

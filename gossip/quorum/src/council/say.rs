@@ -103,7 +103,7 @@ impl Council {
     }
 
     /// Whether this node is to state its window: somebody suspects the endpoint and this node has
-    /// traffic to it; or the canary slot looks for who has small requests.
+    /// traffic to it; not all have it out yet; or the canary slot looks for who has small requests.
     fn wants_window(&self, now: Duration, dossier: &Dossier) -> bool {
         let own = dossier.own.window();
         match &dossier.circuit.opening {
@@ -112,11 +112,13 @@ impl Council {
                 let has_small =
                     own.has_small && dossier.circuit.canaries() > 0 && soon >= opening.due;
                 // Who opened as it saw nothing more says so, or the others would count it.
-                let is_idle = own.requests == 0 && dossier.circuit.standing_basis().is_none();
-                has_small
-                    || self.rule.of == Denominator::Observers
-                        && is_idle
-                        && self.holders(now, dossier) < self.electorate.live_count()
+                let is_idle = self.rule.of == Denominator::Observers
+                    && own.requests == 0
+                    && dossier.circuit.standing_basis().is_none();
+                // What it saw is what the others need to come to the same verdict, and without it
+                // their count would differ from this node's for as long as its window holds it.
+                let has_say = is_idle || own.is_bad();
+                has_small || has_say && self.holders(now, dossier) < self.electorate.live_count()
             }
             // Where only observers count, who sees nothing has to say so.
             None => {

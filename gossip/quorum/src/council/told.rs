@@ -74,6 +74,9 @@ pub struct Local {
     pub window: Window,
     /// Whether its breaker only pretends: its vote is shown and not counted.
     pub is_shadow: bool,
+    /// Whether a request that its breaker let through on trial is under way: until it is answered
+    /// the canary slot is in use.
+    pub is_trying: bool,
 }
 
 /// What follows from what was heard.

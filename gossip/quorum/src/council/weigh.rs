@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::council::{Council, Denominator};
 use crate::dossier::{Dossier, Told, Word};
 use crate::statement::{Basis, EndpointKey, NodeId, Vote, VoteState, Window};
-use crate::tally::{Ballot, Tally, WITNESSES_MIN, has_witnesses, is_valid, tally};
+use crate::tally::{Ballot, Tally, has_witnesses, is_valid, tally};
 use crate::view::Weight;
 use crate::voice::Voice;
 
@@ -51,9 +51,8 @@ impl Council {
     /// All votes known on an endpoint, this node's own first.
     pub(crate) fn ballot_box<'a>(&'a self, now: Duration, dossier: &'a Dossier) -> BallotBox<'a> {
         let electorate = self.denominator(now, dossier);
-        // What opened an incident had its witnesses; their windows are told no more once it stands.
-        let had = if dossier.circuit.opening.is_some() { WITNESSES_MIN } else { 0 };
-        let witnesses = self.witnesses(now, dossier).max(had);
+        // Who has it out needs them as everybody does: by what it alone counts it would stay out alone.
+        let witnesses = self.witnesses(now, dossier);
         let has_witnesses = has_witnesses(self.electorate.size(), witnesses);
         let closed = dossier.circuit.closed();
         let judge = |weight: Weight, id: &NodeId, vote: &Vote| match weight {
@@ -276,15 +275,18 @@ impl Council {
 
     /// How many live members have the endpoint out by their own word.
     pub(crate) fn holders(&self, now: Duration, dossier: &Dossier) -> usize {
-        let closed = dossier.circuit.closed();
-        let holds = |(id, word): &(&NodeId, &Word)| {
-            word.holds(closed).is_some_and(|told| {
+        let others = dossier.words.keys().filter(|id| self.has_out(now, dossier, id)).count();
+        others + usize::from(dossier.circuit.opening.is_some())
+    }
+
+    /// Whether another live member has the endpoint out by its own word.
+    pub(crate) fn has_out(&self, now: Duration, dossier: &Dossier, id: &NodeId) -> bool {
+        dossier.words.get(id).is_some_and(|word| {
+            word.holds(dossier.circuit.closed()).is_some_and(|told| {
                 let voice = self.voice(id, word, told.at);
                 voice.is_some_and(|voice| self.stands_by(now, voice, told.at))
             })
-        };
-        let others = dossier.words.iter().filter(holds).count();
-        others + usize::from(dossier.circuit.opening.is_some())
+        })
     }
 
     /// How many live members know of an incident that is not over, and do not have the endpoint

@@ -125,7 +125,11 @@ pub(crate) fn turn(world: &mut World, index: usize) {
         evidence: node.evidence,
     });
     let window = node.traffic.window(now);
-    node.council.state(clock, &key, Local { opening, window, is_shadow: node.is_shadow });
+    node.council.state(
+        clock,
+        &key,
+        Local { opening, window, is_shadow: node.is_shadow, is_trying: false },
+    );
     if !reports_first {
         report(world, index);
     }

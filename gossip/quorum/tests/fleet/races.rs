@@ -192,6 +192,45 @@ fn who_has_it_out_alone_after_a_vote_was_taken_back_lets_go() {
     assert_ne!(step.stage, Stage::Closed, "what the others do stands");
 }
 
+#[test]
+fn a_seconded_vote_weighs_no_more_with_who_has_it_out() {
+    let mut ear = Ear::new(council());
+    let Statement::Vote(_, plain) = vote(VoteState::Stands, 0) else { unreachable!() };
+    let seconded = Statement::Vote(key(), Vote { basis: Basis::Seconded, ..plain });
+    ear.said[0] = vec![vote(VoteState::Stands, 5)];
+    ear.said[1] = vec![seconded.clone(), window(3, 3)];
+    ear.run(seconds(1));
+    assert!(ear.view().is_open, "one first-hand, two seconded, two witnesses");
+    // The second witness says nothing more, and the others do not count what it had seen.
+    ear.said[1] = vec![seconded];
+    for said in &mut ear.said {
+        said.push(step(false));
+    }
+    ear.run(seconds(3));
+    assert!(ear.view().is_open, "its window stands for as long");
+    ear.run(seconds(3));
+    assert!(!ear.view().is_open);
+    assert_eq!(ear.view().tally.counted, 1, "as with everybody else");
+}
+
+#[test]
+fn who_has_it_out_tells_what_it_saw_until_all_have_it_out() {
+    let mut ear = Ear::new(council());
+    ear.said[0] = vec![vote(VoteState::Stands, 5)];
+    ear.said[1] = vec![vote(VoteState::Stands, 5)];
+    ear.trip();
+    ear.local.window = Window { requests: 1, faults_milli: 1_000, ..Window::default() };
+    ear.run(seconds(5));
+    assert!(ear.view().is_open);
+    let tells = |ear: &Ear| ear.stated.iter().any(|one| matches!(one, Statement::Window(..)));
+    assert!(tells(&ear), "{:?}", ear.stated);
+    for said in &mut ear.said {
+        said.push(step(true));
+    }
+    ear.run(seconds(1));
+    assert!(!tells(&ear), "{:?}", ear.stated);
+}
+
 /// An ear in a fleet in which only those with traffic are asked.
 fn observer() -> Ear {
     let mut rule = rule();
@@ -228,6 +267,42 @@ fn who_drains_hands_the_slot_on_once_to_who_leads() {
     let (holder, turn) = slot(&ear);
     assert_ne!(holder, "gw-0");
     assert_eq!(turn, 1);
+}
+
+/// A window of who has small requests to send.
+fn small() -> Statement {
+    Statement::Window(key(), Window { requests: 1, has_small: true, ..Window::default() })
+}
+
+#[test]
+fn the_slot_is_not_handed_on_while_its_canary_is_under_way() {
+    let mut ear = Ear::new(council());
+    ear.said = vec![vec![canary("gw-0", 0), small()]; 4];
+    ear.local.is_trying = true;
+    ear.run(seconds(5));
+    assert_eq!(slot(&ear), ("gw-0".to_owned(), 0));
+    ear.local.is_trying = false;
+    ear.run(seconds(1));
+    let (holder, turn) = slot(&ear);
+    assert_ne!(holder, "gw-0", "it has no small requests of its own");
+    assert_eq!(turn, 1);
+}
+
+#[test]
+fn the_slot_is_handed_to_nobody_who_does_not_have_the_endpoint_out() {
+    let mut ear = Ear::new(council());
+    ear.said = vec![vec![canary("gw-0", 0)]; 4];
+    ear.run(seconds(1));
+    let Statement::Step(_, plain) = canary("gw-0", 0) else { unreachable!() };
+    let not_held = Statement::Step(key(), Step { is_held: false, ..plain });
+    for said in &mut ear.said[..2] {
+        *said = vec![not_held.clone(), small()];
+    }
+    ear.run(seconds(5));
+    assert_eq!(slot(&ear), ("gw-0".to_owned(), 0));
+    ear.said[3].push(small());
+    ear.run(seconds(1));
+    assert_eq!(slot(&ear), ("gw-4".to_owned(), 1));
 }
 
 #[test]

@@ -1,0 +1,137 @@
+//! The admin API of a real gateway process under schemathesis, by the document that the gateway gives.
+//!
+//! schemathesis makes requests of what the document allows and of what it does not, and holds every
+//! answer against it: no failure of ours (5xx), no status that is not documented, no body, header or
+//! refusal that is not as it says. It does so as an operator, with the token that may only look, and
+//! without any, against a gateway of its own each time. It is installed at its pinned version into an
+//! environment below the target directory, which is kept until the pins change: python3 with venv and
+//! its package index are needed.
+//!
+//! `SCHEMATHESIS_SEED` repeats a run; what is left out, and why, stands at [`LEFT_OUT`].
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
+
+#[path = "process/mod.rs"]
+mod process;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hyper::Method;
+use tempfile::TempDir;
+
+use crate::process::{Gateway, TOKEN};
+
+const READ_TOKEN: &str = "who-may-only-look-at-the-test-fleet";
+const PINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemathesis/requirements.txt");
+const CURE: &str = "install python3 with venv";
+/// Generated requests for each operation, beside those that cover each rule of the document.
+const EXAMPLES: &str = "10";
+/// Seconds after which a run is given up; it takes about ten on a quiet machine.
+const SECONDS_MAX: &str = "240";
+
+/// Checks that are left out. No schema says which pools exist, which text is a configuration, or that 999
+/// hours are too long, so that what fits a schema may be refused. That wrong tokens are turned away is
+/// claimed in `tests/admin`, where each comes from an address of its own: here they would be made to wait.
+const LEFT_OUT: &str = "positive_data_acceptance,ignored_auth,missing_required_header";
+
+fn run(what: &str, command: &mut Command) -> String {
+    let output = command.output();
+    let Ok(output) = output else { panic!("{what}: {output:?}; {CURE}") };
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+/// An environment with the pinned versions.
+fn environment() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
+    let which = "import sys; print(sys.version, sys.executable)";
+    let made_by = run("python3", Command::new("python3").args(["-c", which]));
+    let made_of = format!("{made_by}{}", fs::read_to_string(PINS).unwrap());
+    let stamp = directory.join("made-of");
+    if fs::read_to_string(&stamp).is_ok_and(|known| known == made_of) {
+        return directory;
+    }
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    run("venv", Command::new("python3").args(["-m", "venv"]).arg(&directory));
+    let install = ["-m", "pip", "install", "--quiet", "-r", PINS];
+    run("pip install", Command::new(directory.join("bin/python")).args(install));
+    fs::write(stamp, made_of).unwrap();
+    directory
+}
+
+/// A gateway that asks for tokens, and its document in a file.
+async fn stage(name: &str) -> (Gateway, TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let yaml = format!(
+        "server: {{ listen: 127.0.0.1:0, workers: 1, drain_delay: 0s }}
+admin: {{ listen: 127.0.0.1:0, token: {TOKEN}, read_token: {READ_TOKEN} }}
+log: {{ format: json, level: info }}
+models:
+  - {{ name: org/demo, endpoints: [ {{ name: a, address: \"http://127.0.0.1:9\" }} ] }}
+  - {{ name: other, endpoints: [ {{ name: a, address: \"http://127.0.0.1:9\" }} ] }}
+"
+    );
+    let gateway = Gateway::serve(directory.path(), name, &yaml);
+    let headers = [("authorization", format!("Bearer {TOKEN}"))];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let path = "/admin/v1/openapi.json";
+    let answer = process::call(gateway.operators, Method::GET, path, &headers, "").await;
+    let file = directory.path().join("openapi.json");
+    fs::write(&file, answer.unwrap().1).unwrap();
+    (gateway, directory, file)
+}
+
+/// Lets schemathesis loose on a gateway of its own.
+async fn holds(name: &str, token: Option<&str>, phases: &str) {
+    let directory = environment_once();
+    let (mut gateway, _directory, document) = stage(name).await;
+    let seed = std::env::var("SCHEMATHESIS_SEED").unwrap_or_else(|_| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        (now.unwrap().as_nanos() % 1_000_000).to_string()
+    });
+    eprintln!("SCHEMATHESIS_SEED={seed}");
+    let mut command = Command::new("timeout");
+    command.arg(SECONDS_MAX).arg(directory.join("bin/schemathesis")).arg("run").arg(&document);
+    command.args(["--url", &format!("http://{}", gateway.operators), "--phases", phases]);
+    // What it says of events never ends.
+    command.args(["--exclude-operation-id", "events", "--exclude-checks", LEFT_OUT]);
+    command.args(["--seed", &seed, "-n", EXAMPLES, "--request-timeout", "10", "--no-color"]);
+    command.args(["--suppress-health-check", "all", "--warnings", "off"]);
+    command.args(token.map(|token| format!("--header=Authorization: Bearer {token}")));
+    command.current_dir(document.parent().unwrap());
+    tokio::task::spawn_blocking(move || run("schemathesis", &mut command)).await.unwrap();
+    assert!(gateway.is_running(), "it has ended");
+    for line in gateway.log() {
+        assert!(!line.contains("\"level\":\"ERROR\"") && !line.contains("panicked"), "{line}");
+    }
+}
+
+fn environment_once() -> &'static Path {
+    static ENVIRONMENT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    ENVIRONMENT.get_or_init(environment)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_holds_for_an_operator() {
+    holds("full", Some(TOKEN), "examples,coverage,fuzzing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_holds_for_who_may_only_look() {
+    holds("read", Some(READ_TOKEN), "examples,coverage").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_holds_for_who_shows_no_token() {
+    holds("none", None, "examples,coverage").await;
+}
