@@ -123,18 +123,15 @@ impl App {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_from(config: &Config, origin: Origin) -> Result<Self, StartError> {
-        let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
-        let common = Common::new(config);
-        let (tracer, exporter) = tracing_by(config, common.node.as_str(), &common.meters)?.unzip();
-        let Seated { seat, fleet, roads, carrier, ours, mine, mine_out, stop, stopped, mut tasks } =
-            common.take_seat(config).await?;
-        let Common { history, meters, events, sink, .. } = common;
-
+        let ground = Ground::lay(config).await?;
+        let Ground { meters, history, events, sink, fleet, roads, seat, identity, .. } = ground;
+        let Ground { ours, mine_out, mine, carrier, stop, stopped, mut tasks, .. } = ground;
+        let (tracer, exporter) = ground.tracing.unzip();
+        let node = seat.me.as_str();
         let bound = admin::bind(config.admin.listen).await;
         let (listener, admin_address) = bound
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
-        let node = HeaderValue::from_str(seat.me.as_str());
-        let node = node.unwrap_or_else(|_| HeaderValue::from_static("node"));
+        let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
         let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
@@ -156,15 +153,16 @@ impl App {
         let reload = Reload::new(config, origin.file, Arc::new(live), (&meters, &events));
         tasks.push(tokio::spawn(Arc::clone(&reload).watch(stopped.clone())));
         let known = (tokens, Arc::clone(&reload));
-        let told = (&history, &events);
-        let admin = Admin::new(config, &seat, told, &meters, carrier.as_ref(), known);
+        let admin =
+            Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
         let admin = Arc::new(admin);
         tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
         let (stop_admin, admin_stopped) = watch::channel(false);
         let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
         let (going, gone) = watch::channel(Going::Staying);
-        let (told, address) = (Told::new(&seat, gone), server.address);
+        let told = Told::new(&seat, gone);
+        let address = server.address;
         let departure = Departure {
             admin,
             seat: Arc::clone(&seat),
@@ -175,7 +173,6 @@ impl App {
             checks,
             reload: Arc::clone(&reload),
         };
-        let leaving = tokio::spawn(departure.run(told));
         Ok(Self {
             address,
             admin_address,
@@ -186,7 +183,7 @@ impl App {
             events,
             identity,
             going,
-            leaving,
+            leaving: tokio::spawn(departure.run(told)),
             stop_admin,
             admin_task,
             exporter,
@@ -218,73 +215,57 @@ impl App {
     }
 }
 
-/// What this node says of itself at first.
-fn card(config: &Config) -> Card {
-    Card {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        config_hash: config.hash(),
-        standing: Standing::Serving,
-        is_suspect: false,
-    }
-}
-
-/// What all parts share.
-struct Common {
-    node: NodeId,
-    generation: u64,
+/// What stands before anybody can connect.
+struct Ground {
+    identity: Option<Arc<Identity>>,
     meters: Arc<Meters>,
     history: Arc<History>,
     events: Arc<Events>,
-    wake: Arc<Notify>,
     sink: Sink,
-}
-
-/// A seat in the fleet, with what it takes to be heard from it.
-struct Seated {
-    seat: Arc<Seat>,
     fleet: Arc<Fleet>,
     roads: Arc<Roads>,
+    seat: Arc<Seat>,
+    tracing: Option<(Arc<Tracer>, Exporter)>,
     carrier: Option<Carrier>,
     ours: watch::Receiver<Ours>,
-    mine: watch::Receiver<Mine>,
     mine_out: watch::Sender<Mine>,
+    mine: watch::Receiver<Mine>,
     stop: watch::Sender<bool>,
     stopped: watch::Receiver<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Common {
-    fn new(config: &Config) -> Self {
+impl Ground {
+    /// Lays it: the endpoints with what they were, the ways to them, the seat in the fleet.
+    async fn lay(config: &Config) -> Result<Self, StartError> {
+        let identity = config.server.tls.as_ref().map(Identity::load).transpose()?;
         let meters = Arc::new(Meters::new());
         let history = Arc::new(History::default());
         let wake = Arc::new(Notify::new());
         let node = config.cluster.as_ref().map_or("single", |cluster| &cluster.node_id);
-        let (node, generation) = (NodeId::new(node), generation(config));
-        let events = Arc::new(Events::new(node.clone(), generation));
+        let generation = generation(config);
+        let events = Arc::new(Events::new(NodeId::new(node), generation));
         let sink = sink(&history, &events, &meters, &wake);
-        Self { node, generation, meters, history, events, wake, sink }
-    }
-
-    /// Makes the endpoints as the last life left them, starts the carrier, and takes a seat.
-    async fn take_seat(&self, config: &Config) -> Result<Seated, StartError> {
-        let fleet = Arc::new(Fleet::new(&config.pools, &self.meters, &self.sink));
-        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &self.meters));
+        let fleet = Arc::new(Fleet::new(&config.pools, &meters, &sink));
+        let keeper = config.state.as_ref().map(|state| Keeper::new(state, &meters));
         if let Some(keeper) = &keeper {
             keeper.restore(&fleet);
         }
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (stop, stopped) = watch::channel(false);
+        let tracing = tracing_by(config, node, &meters)?;
         let (ours, carrier, mut tasks) =
-            carry(config, self.generation, mine.clone(), stopped.clone()).await?;
+            carry(config, generation, mine.clone(), stopped.clone()).await?;
+
         let parts = Parts {
-            history: Arc::clone(&self.history),
-            events: Arc::clone(&self.events),
-            meters: Arc::clone(&self.meters),
-            wake: Arc::clone(&self.wake),
+            history: Arc::clone(&history),
+            events: Arc::clone(&events),
+            meters: Arc::clone(&meters),
+            wake,
             carrier: carrier.as_ref().map(|carrier| carrier.commands.clone()),
         };
-        let me = (self.node.clone(), self.generation);
+        let me = (NodeId::new(node), generation);
         let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
         let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
         tasks.extend(
@@ -293,8 +274,35 @@ impl Common {
         tasks.extend(keep_roll(config, &seat, &stopped));
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
-        tasks.push(tokio::spawn(fold(Arc::clone(&self.meters), stopped.clone())));
-        Ok(Seated { seat, fleet, roads, carrier, ours, mine, mine_out, stop, stopped, tasks })
+        tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
+        Ok(Self {
+            identity,
+            meters,
+            history,
+            events,
+            sink,
+            fleet,
+            roads,
+            seat,
+            tracing,
+            carrier,
+            ours,
+            mine_out,
+            mine,
+            stop,
+            stopped,
+            tasks,
+        })
+    }
+}
+
+/// What this node says of itself at first.
+fn card(config: &Config) -> Card {
+    Card {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_hash: config.hash(),
+        standing: Standing::Serving,
+        is_suspect: false,
     }
 }
 

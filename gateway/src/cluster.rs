@@ -14,6 +14,7 @@ mod probe;
 #[cfg(test)]
 pub(crate) mod rehearsal;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use quorum::{
     NodeId, ProbeResult, Said, Standing,
 };
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 
 use self::chronicle::{Chronicle, Line};
 use self::commands::{Asked, Seeds};
@@ -67,6 +69,8 @@ pub struct Seat {
     holders: Mutex<Holders>,
     /// Where another process uses this node's name.
     duplicate: Mutex<Option<String>>,
+    /// When a sign of life of each other member last came.
+    beats: Mutex<BTreeMap<NodeId, Instant>>,
     /// How far an operator wants this node to go.
     asked: Asked,
     seeds: Seeds,
@@ -118,6 +122,7 @@ impl Seat {
             chronicle: Mutex::default(),
             holders,
             duplicate: Mutex::default(),
+            beats: Mutex::default(),
             asked: Asked::default(),
             seeds: Mutex::new(seeds),
             round_ms: AtomicU64::new(millis(clock::now())),
@@ -137,6 +142,12 @@ impl Seat {
     /// The members as the carrier last showed them, this node excluded.
     pub fn members(&self) -> Arc<Vec<Member>> {
         Arc::clone(&lock(&self.members))
+    }
+
+    /// How long ago a sign of life of a member last came; `None`: none ever has.
+    pub fn heard_ago(&self, id: &NodeId) -> Option<Duration> {
+        let beat = lock(&self.beats).get(id).copied();
+        beat.map(|beat| clock::instant().saturating_duration_since(beat))
     }
 
     /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
@@ -230,6 +241,7 @@ impl Seat {
                 let heard = ours.borrow_and_update().clone();
                 *lock(&self.members) = Arc::new(heard.members);
                 *lock(&self.duplicate) = heard.duplicate;
+                *lock(&self.beats) = heard.beats;
             }
             self.round(&mine, heard);
             self.round_ms.store(millis(clock::now()), Ordering::Relaxed);

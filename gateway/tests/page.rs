@@ -36,7 +36,7 @@ use tempfile::TempDir;
 use crate::browser::{Browser, ENTER, ESCAPE, SPACE, TAB};
 use crate::fleet::{B, Fleet, Plan, is_out};
 use crate::process::{Gateway, until};
-use crate::stage::{Door, cluster, endpoint, members, poisoned, stage};
+use crate::stage::{Door, cluster, endpoint, feed, members, poisoned, stage};
 
 /// How long after the node knows of a flip the page may take to show it.
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
@@ -225,21 +225,17 @@ async fn hostile_stage(gateway: SocketAddr) -> SocketAddr {
                 "last_error": { "unix_ms": 1, "message": "line 3" } })
             }
             path if path.starts_with("events") => {
-                json!([{ "id": "1-1", "unix_ms": 1, "kind": "flip",
-                "endpoint": "e", "node": "n", "what": "w", "detail": { "reason": "r" } }])
+                let event = json!({ "unix_ms": 1, "kind": "flip", "endpoint": "e", "node": "n",
+                    "what": "w", "detail": { "reason": "r" } });
+                let mut event = poisoned(event, HOSTILE);
+                // The id of an event is no text on the page, and goes into a header.
+                event["id"] = json!("1-1");
+                return (StatusCode::OK, feed(&[event]));
             }
             path if path.contains("explain") => endpoint(0, true),
             _ => json!({ "endpoints": [endpoint(0, true), endpoint(1, false)] }),
         };
-        // The id of an event is no text on the page, and goes into a header.
-        let value = if path.starts_with("events") {
-            let mut value = poisoned(value, HOSTILE);
-            value[0]["id"] = json!("1-1");
-            value
-        } else {
-            poisoned(value, HOSTILE)
-        };
-        (StatusCode::OK, value)
+        (StatusCode::OK, poisoned(value, HOSTILE).to_string())
     };
     stage(gateway, Arc::new(script)).await
 }
@@ -277,6 +273,8 @@ async fn ten_thousand_endpoints_on_fifty_nodes_stay_a_small_page() {
     let (gateway, _directory) = lone_gateway();
     let (whole, parts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (all_asked, out_asked) = (Arc::clone(&whole), Arc::clone(&parts));
+    let rows: Vec<Value> = (0..10_000).map(|index| endpoint(index, index == 9_000)).collect();
+    let all = json!({ "endpoints": rows }).to_string();
     let script = move |_: &Method, path: &str| {
         let value = match path {
             "whoami" => json!({ "role": "full" }),
@@ -284,16 +282,15 @@ async fn ten_thousand_endpoints_on_fifty_nodes_stay_a_small_page() {
             "members" => members(50),
             "endpoints" => {
                 all_asked.fetch_add(1, Ordering::Relaxed);
-                let rows: Vec<Value> = (0..10_000).map(|i| endpoint(i, i == 9_000)).collect();
-                json!({ "endpoints": rows })
+                return (StatusCode::OK, all.clone());
             }
             "endpoints?state=out" => {
                 out_asked.fetch_add(1, Ordering::Relaxed);
                 json!({ "endpoints": [endpoint(9_000, true)] })
             }
-            _ => return (StatusCode::NOT_FOUND, json!({})),
+            _ => return (StatusCode::NOT_FOUND, "{}".to_owned()),
         };
-        (StatusCode::OK, value)
+        (StatusCode::OK, value.to_string())
     };
     let address = stage(gateway.operators, Arc::new(script)).await;
     let browser = Browser::open(1440, 900).await;
@@ -301,8 +298,9 @@ async fn ten_thousand_endpoints_on_fifty_nodes_stay_a_small_page() {
     browser.until("all", &format!("{TITLE} === '1 of 10,000 endpoints is out.'")).await;
     let first = "document.querySelector('.row .name').textContent";
     assert_eq!(browser.run(&format!("return {first}")).await, "m / e9000", "what is out is first");
-    until("only what is out is asked for again", async || parts.load(Ordering::Relaxed) >= 2).await;
-    assert_eq!(whole.load(Ordering::Relaxed), 1, "all were asked for again and again");
+    // All are asked for again too, at a distance: on a slow machine that may be due in the meantime.
+    let (parts, whole) = (|| parts.load(Ordering::Relaxed), || whole.load(Ordering::Relaxed));
+    until("what is out is asked for more often than all", async || parts() > 2 * whole()).await;
     browser.run("document.querySelector('#pager button:last-of-type').click()").await;
     browser
         .until("the next page", "document.getElementById('pager').textContent.includes('51–100')")
@@ -328,8 +326,8 @@ async fn calm_stage(gateway: SocketAddr, orders: Arc<std::sync::Mutex<Vec<String
             let message = "No endpoint of m would be left; send \"confirm\": true to go on.";
             let refusal = json!({ "error": { "code": "needs_confirmation", "message": message } });
             return match sure.fetch_add(1, Ordering::Relaxed) {
-                0 => (StatusCode::CONFLICT, refusal),
-                _ => (StatusCode::OK, json!({})),
+                0 => (StatusCode::CONFLICT, refusal.to_string()),
+                _ => (StatusCode::OK, "{}".to_owned()),
             };
         }
         let value = match path {
@@ -338,15 +336,16 @@ async fn calm_stage(gateway: SocketAddr, orders: Arc<std::sync::Mutex<Vec<String
             "members" => members(3),
             "config" => json!({ "hash": "h", "last_error": null, "needs_restart": [] }),
             path if path.starts_with("events") => {
-                json!([{ "id": "1-1", "unix_ms": 1, "kind": "flip",
-                "endpoint": "m/e0", "node": "gw-1", "what": "the fleet takes it out", "detail": {} }])
+                let event = json!({ "id": "1-1", "unix_ms": 1, "kind": "flip", "endpoint": "m/e0",
+                    "node": "gw-1", "what": "the fleet takes it out", "detail": {} });
+                return (StatusCode::OK, feed(&[event]));
             }
             path if path.contains("explain") => endpoint(0, true),
             _ => {
                 json!({ "endpoints": [endpoint(0, true), endpoint(1, false), endpoint(2, false)] })
             }
         };
-        (StatusCode::OK, value)
+        (StatusCode::OK, value.to_string())
     };
     stage(gateway, Arc::new(script)).await
 }

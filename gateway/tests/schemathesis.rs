@@ -11,6 +11,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stderr,
     reason = "a test may stop loudly"
@@ -30,6 +31,7 @@ use crate::process::{Gateway, TOKEN};
 
 const READ_TOKEN: &str = "who-may-only-look-at-the-test-fleet";
 const PINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemathesis/requirements.txt");
+const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemathesis/schemathesis.toml");
 const CURE: &str = "install python3 with venv";
 /// Generated requests for each operation, beside those that cover each rule of the document.
 const EXAMPLES: &str = "10";
@@ -101,7 +103,8 @@ async fn holds(name: &str, token: Option<&str>, phases: &str) {
     });
     eprintln!("SCHEMATHESIS_SEED={seed}");
     let mut command = Command::new("timeout");
-    command.arg(SECONDS_MAX).arg(directory.join("bin/schemathesis")).arg("run").arg(&document);
+    command.arg(SECONDS_MAX).arg(directory.join("bin/schemathesis"));
+    command.args(["--config-file", SETTINGS, "run"]).arg(&document);
     command.args(["--url", &format!("http://{}", gateway.operators), "--phases", phases]);
     // What it says of events never ends.
     command.args(["--exclude-operation-id", "events", "--exclude-checks", LEFT_OUT]);

@@ -57,7 +57,7 @@ impl Collector {
 
     async fn hear(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
         let (head, body) = request.into_parts();
-        assert_eq!(head.headers["content-type"], "application/x-protobuf");
+        assert_eq!(head.headers.get("content-type").unwrap(), "application/x-protobuf");
         let body = body.collect().await.unwrap().to_bytes();
         self.calls.lock().unwrap().push((head.uri.path().to_owned(), body));
         if self.is_deaf {

@@ -32,13 +32,16 @@
 //! - Who knows a member's pulse knows all that the member had stated when it raised it; a push may
 //!   bring a statement sooner and never brings a pulse.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorum::NodeId;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 pub mod certs;
 mod codec;
@@ -130,6 +133,8 @@ pub struct Ours {
     /// The address of a process that goes under this node's name with a greater generation, while
     /// it lives: this node has given way to it, and states nothing but its card.
     pub duplicate: Option<String>,
+    /// When a sign of life of each member last came, for people: nothing is decided by it.
+    pub beats: BTreeMap<NodeId, Instant>,
 }
 
 /// The handle of a running carrier.

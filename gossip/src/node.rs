@@ -307,9 +307,10 @@ impl Node {
         let members = self.held.members(&self.overlay);
         let at = self.channels.ours.borrow().at + 1;
         log_changes(&self.channels.ours.borrow().members, &members);
+        let beats = self.held.beats();
         let rival = self.rival.as_ref().filter(|_| self.gives_way());
         let duplicate = rival.map(|rival| rival.address.to_string());
-        self.channels.ours.send_replace(Ours { members, at, duplicate });
+        self.channels.ours.send_replace(Ours { members, at, duplicate, beats });
     }
 
     async fn round(&mut self, handle: &ChitchatHandle, own: SocketAddr, seeds: &Seeds) {

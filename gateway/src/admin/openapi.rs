@@ -25,17 +25,20 @@ pub(super) struct Examples<'a> {
 
 /// The document.
 pub(super) fn document(routes: &[Route], examples: &Examples<'_>) -> Value {
-    let mut settings = SchemaSettings::draft2020_12().for_serialize();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    let mut generator = settings.into_generator();
-    let error = schema_of::<ErrorBody<'_>>(&mut generator).to_value();
+    // What is left out of a body has a default, and what is written always stands in an answer.
+    let mut generators = Generators {
+        answers: generator(SchemaSettings::for_serialize),
+        bodies: generator(SchemaSettings::for_deserialize),
+    };
+    let error = schema_of::<ErrorBody<'_>>(&mut generators.answers).to_value();
     let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for route in routes {
         let method = route.method.as_str().to_ascii_lowercase();
-        let described = operation(route, examples, &mut generator, &error);
+        let described = operation(route, examples, &mut generators, &error);
         paths.entry(format!("/{}", route.pattern)).or_default().insert(method, described);
     }
+    let mut schemas = generators.answers.take_definitions(true);
+    schemas.extend(generators.bodies.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -45,7 +48,7 @@ pub(super) fn document(routes: &[Route], examples: &Examples<'_>) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": generator.take_definitions(true),
+            "schemas": schemas,
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -58,10 +61,23 @@ pub(super) fn document(routes: &[Route], examples: &Examples<'_>) -> Value {
     })
 }
 
+/// What makes the schemas. No type is both an answer and a body, so that their names do not meet.
+struct Generators {
+    answers: SchemaGenerator,
+    bodies: SchemaGenerator,
+}
+
+fn generator(contract: fn(SchemaSettings) -> SchemaSettings) -> SchemaGenerator {
+    let mut settings = contract(SchemaSettings::draft2020_12());
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    settings.into_generator()
+}
+
 fn operation(
     route: &Route,
     examples: &Examples<'_>,
-    generator: &mut SchemaGenerator,
+    generators: &mut Generators,
     error: &Value,
 ) -> Value {
     let names = route.pattern.split('/').filter_map(name_of);
@@ -71,7 +87,7 @@ fn operation(
         "operationId": route.id,
         "summary": route.summary,
         "parameters": parameters,
-        "responses": responses(route, generator, error),
+        "responses": responses(route, &mut generators.answers, error),
         "security": match route.access {
             Access::Anyone => json!([]),
             Access::Scraper => json!([{}, { "token": [] }]),
@@ -79,7 +95,7 @@ fn operation(
         },
     });
     if let (Some(body), Some(described)) = (route.body, described.as_object_mut()) {
-        let schema = (body.schema)(generator);
+        let schema = (body.schema)(&mut generators.bodies);
         let content = json!({ body.kind: { "schema": schema } });
         let body = json!({ "required": !body.is_optional, "content": content });
         described.insert("requestBody".to_owned(), body);

@@ -58,7 +58,8 @@ impl Admin {
             Me { card: self.seat.card(), generation: self.seat.generation, uptime: clock::now() };
         let views = self.seat.council().members(now);
         let row = |view: &MemberView| {
-            MemberRow::new(view, known.iter().find(|member| member.id == view.id), &me)
+            let member = known.iter().find(|member| member.id == view.id);
+            MemberRow::new(view, (member, self.seat.heard_ago(&view.id)), &me)
         };
         let mut members: Vec<MemberRow> = views.iter().map(row).collect();
         let counts = |member: &&Member| views.iter().any(|view| view.id == member.id);

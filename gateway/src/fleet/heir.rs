@@ -30,14 +30,16 @@ pub struct Changes {
     pub changed: Vec<EndpointKey>,
 }
 
+/// The endpoints with other settings, each with the one that it takes the place of.
+type Changed = Vec<(Arc<Endpoint>, Arc<Endpoint>)>;
+
 /// A fleet that is ready to take the place of another.
 pub struct Heir {
     /// The fleet.
     pub fleet: Arc<Fleet>,
     /// What is another about it.
     pub changes: Changes,
-    /// The endpoints with other settings, and those that they take the place of.
-    changed: Vec<(Arc<Endpoint>, Arc<Endpoint>)>,
+    changed: Changed,
 }
 
 impl Heir {
@@ -73,7 +75,7 @@ impl Fleet {
         pools: &[config::Pool],
         meters: &Meters,
         sink: &Sink,
-    ) -> (Self, Vec<(Arc<Endpoint>, Arc<Endpoint>)>) {
+    ) -> (Self, Changed) {
         let mut fleet = Self {
             pools: Vec::with_capacity(pools.len()),
             by_model: HashMap::new(),
@@ -82,7 +84,7 @@ impl Fleet {
             ticked_ms: AtomicU64::new(self.ticked_ms.load(Ordering::Relaxed)),
             share: Arc::clone(&self.share),
         };
-        let mut changed = Vec::new();
+        let mut changed = Changed::new();
         for (pool_index, pool) in pools.iter().enumerate() {
             for name in std::iter::once(&pool.name).chain(&pool.aliases) {
                 fleet.by_model.insert(name.clone(), pool_index);

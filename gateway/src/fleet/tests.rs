@@ -1,5 +1,6 @@
 //! What the fleet promises about choosing, with time and chance in the test's hands.
 
+mod heirs;
 mod limits;
 mod policies;
 mod prefixes;

@@ -221,4 +221,24 @@ mod tests {
         assert_eq!(other.left(), Left { requests: figure(60, 58), tokens: None });
         other.cancel();
     }
+
+    #[test]
+    fn what_a_caller_has_used_up_stays_so_when_its_figure_is_another() {
+        let config = |rpm: u32, name: &str| {
+            let digest = "0".repeat(64);
+            let text = format!(
+                "api_keys: [ {{ name: {name}, sha256: \"{digest}\", limits: {{ rpm: {rpm} }} }} ]
+models: [ {{ name: m, endpoints: [ {{ name: e, address: \"http://e\" }} ] }} ]
+"
+            );
+            crate::config::parse(&text, "test.yaml", &|_| None).unwrap()
+        };
+        let share = Arc::default();
+        let desk = Desk::new(&config(2, "a"), &share);
+        let ask = |desk: &Desk, name| desk.admit(MINUTE, Some(name), "m", 1).map(drop);
+        assert!((0..2).all(|_| ask(&desk, "a").is_ok()));
+        let heir = desk.heir(&config(3, "a"), &share);
+        assert!(ask(&heir, "a").is_ok() && ask(&heir, "a").is_err());
+        assert!(ask(&heir.heir(&config(1, "b"), &share), "b").is_ok(), "another is another");
+    }
 }

@@ -96,7 +96,9 @@ export function showBanners(state, elapsed, retry) {
   const { link, cluster, config } = state;
   if (link.failed) {
     const ticking = Number.isFinite(elapsed) ? ` What is shown is ${age(elapsed)} old.` : "";
-    found.push({ key: "link", level: "out", text: `${state.node || "This node"} does not answer: ${link.failed}. Trying again.`, ticking, retry });
+    const how = link.isRefusal ? "answers that it cannot" : "does not answer";
+    const why = link.failed.replace(/\.$/, "");
+    found.push({ key: "link", level: "out", text: `${state.node || "This node"} ${how}: ${why}. Trying again.`, ticking, retry });
   }
   for (const [level, text, ticking] of troubles(cluster, elapsed)) found.push({ key: text.slice(0, 24), level, text, ticking });
   const error = config?.last_error;

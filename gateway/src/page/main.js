@@ -44,6 +44,8 @@ const matrix = new Matrix({ open: (key) => explain.open(key, find(key)?.endpoint
 
 /** One look at everything, for `Poll`. Throws if the node does not answer. */
 async function round() {
+  // Each try without a token counts as a wrong one.
+  if (at("sign-in").open) return 0;
   try {
     if (state.role === null || state.link.failed) state.role = await whoami();
     // One after the other: a page takes one of the node's connections for this, not three.
@@ -64,7 +66,7 @@ async function round() {
     if (problem.status === 401) {
       state.role = null;
       askForToken();
-    } else state.link = { failed: problem.status ? `${problem.message} (${problem.status})` : String(problem.message) };
+    } else state.link = { failed: String(problem.message), isRefusal: problem.status > 0 };
     show(false);
     throw problem;
   }

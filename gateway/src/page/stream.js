@@ -3,7 +3,7 @@
 // `EventSource` cannot carry a token, so the stream is read by hand. It is followed only while the
 // page is seen; the node keeps the last events, and tells by a `gap` when some are lost.
 
-import { address, headers } from "./api.js";
+import { ApiError, address, headers } from "./api.js";
 
 /** The node sends a comment every 15 s; a stream that is silent for this long is dead. */
 const SILENCE_MAX = 40_000;
@@ -37,14 +37,18 @@ export class Stream {
 
   async #follow(cut) {
     this.#cut = cut;
+    let isShut = false;
     try {
       await this.#read(cut);
-    } catch {
+    } catch (problem) {
       this.#failures += 1;
+      isShut = problem.status === 401;
     }
     if (this.#cut !== cut) return;
     this.#cut = null;
     this.#change(false);
+    // Without a good token it is no use to ask again; whoever signs in restarts it.
+    if (isShut) return;
     const pause = Math.min(RETRY_MAX, RETRY_MIN * 2 ** Math.max(0, this.#failures - 1));
     this.#timer = setTimeout(() => this.restart(), pause);
   }
@@ -56,7 +60,7 @@ export class Stream {
     let silence = setTimeout(() => cut.abort(), SILENCE_MAX);
     try {
       const answer = await fetch(url, { headers: asked, cache: "no-store", redirect: "error", signal: cut.signal });
-      if (!answer.ok) throw new Error(`status ${answer.status}`);
+      if (!answer.ok) throw new ApiError(answer.status, "", `status ${answer.status}`);
       this.#failures = 0;
       this.#change(true);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

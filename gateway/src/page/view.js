@@ -161,7 +161,7 @@ export function backText(back) {
 function load(endpoint) {
   const parts = [];
   if (endpoint.in_flight > 0) parts.push(`${figure(endpoint.in_flight)} in flight`);
-  if (endpoint.open_share > 0.0005) parts.push(`out ${figure(endpoint.open_share * 100)} % of the last hour`);
+  if (endpoint.open_share > 0.0005) parts.push(`out ${figure(endpoint.open_share * 100)} % of the time`);
   return parts.join(" · ");
 }
 

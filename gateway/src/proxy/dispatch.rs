@@ -124,10 +124,7 @@ impl Gate {
                 admission.withdraw();
                 return Err(course.error().final_answer());
             }
-            if is_degraded {
-                most = most.min(DEGRADED_ATTEMPTS);
-                pass_through(pool);
-            }
+            most = if is_degraded { pass_through(pool, most) } else { most };
             let serving = course.pool(place).unwrap_or(pool);
             let endpoint = Arc::clone(admission.endpoint());
             line.begin_attempt(&endpoint, is_deadly);
@@ -146,8 +143,7 @@ impl Gate {
                 }
                 Err(failure) => {
                     reason = failure.kind.reason();
-                    let told = failure.error.status.as_u16();
-                    line.fail_attempt(failure.upstream_status, told, reason);
+                    line.fail_attempt(&failure, reason);
                     if failure.kind.is_denial() {
                         most = most.min(line.attempts + 1);
                     }
@@ -290,12 +286,14 @@ impl<'p> Course<'p> {
     }
 }
 
-/// Counts a request that goes to what is presumed dead, and says so once.
-fn pass_through(pool: &Pool) {
+/// Counts a request that goes to what is presumed dead, and says so once. Returns how many of its at
+/// most `most` attempts are left to it.
+fn pass_through(pool: &Pool, most: u32) -> u32 {
     pool.meters.passed_through.increment(1);
     if pool.note_degraded() {
         tracing::warn!(model = %pool.name, "every endpoint is presumed dead; passing through");
     }
+    most.min(DEGRADED_ATTEMPTS)
 }
 
 /// Who asks, and for what.

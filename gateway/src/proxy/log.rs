@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
+use super::attempt::Failure;
 use super::relay::End;
 use super::route::{Dialect, Route};
 use super::usage::Usage;
@@ -131,17 +132,12 @@ impl Line {
 
     /// Notes how the endpoint that is tried has failed: with the status it gave, or 0, and the one
     /// that the client would get for it; and of what, by a word of a closed list.
-    pub(super) fn fail_attempt(
-        &mut self,
-        upstream_status: u16,
-        proxy_status: u16,
-        reason: &'static str,
-    ) {
+    pub(super) fn fail_attempt(&mut self, failure: &Failure, reason: &'static str) {
         if let Some(trace) = &mut self.trace {
-            trace.fail_attempt(upstream_status, reason);
+            trace.fail_attempt(failure.upstream_status, reason);
         }
-        self.upstream_status = upstream_status;
-        self.attempt_status = proxy_status;
+        self.upstream_status = failure.upstream_status;
+        self.attempt_status = failure.error.status.as_u16();
     }
 
     /// Writes the line for an answer with this status.

@@ -75,9 +75,9 @@ impl Print {
         let mut digests = Vec::with_capacity(files.len() * size_of::<u64>());
         for file in &files {
             let held = held(file).unwrap_or_default();
-            digests.extend(fnv::digest(held.into_iter()).to_le_bytes());
+            digests.extend(fnv::digest(held).to_le_bytes());
         }
-        Self { files, text, contents: fnv::digest(digests.into_iter()) }
+        Self { files, text, contents: fnv::digest(digests) }
     }
 }
 

@@ -41,7 +41,8 @@ impl Span {
         if value.is_empty() {
             return;
         }
-        let end = value.floor_char_boundary(TEXT_BYTES_MAX);
+        let ends = value.char_indices().map(|(at, one)| at + one.len_utf8());
+        let end = ends.take_while(|end| *end <= TEXT_BYTES_MAX).last().unwrap_or(0);
         let value = value.get(..end).unwrap_or_default().to_owned();
         self.attributes.push((key, Value::Text(value)));
     }

@@ -122,12 +122,12 @@ impl Wardrobe {
         for path in [&tls.ca, &tls.cert, &tls.key].into_iter().flatten() {
             let digest = match self.digests.get(path) {
                 Some(known) => *known,
-                None => fnv::digest(read(path)?.into_iter()),
+                None => fnv::digest(read(path)?),
             };
             self.digests.insert(path.clone(), digest);
             digests.extend(digest.to_le_bytes());
         }
-        Ok(fnv::digest(digests.into_iter()))
+        Ok(fnv::digest(digests))
     }
 
     fn system(&mut self) -> Result<Arc<RootCertStore>, TlsError> {

@@ -24,8 +24,8 @@ fn open(house: &House, name: &str) {
 }
 
 async fn three() -> House {
-    let (address, _mock) = mock("a").await;
-    let endpoints = [("a", address), ("b", address), ("c", nobody().await)];
+    let ((a, _), (b, _)) = (mock("a").await, mock("b").await);
+    let endpoints = [("a", a), ("b", b), ("c", nobody().await)];
     Plan::of(&endpoints).top(BREAKER).start().await
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gateway::mock::{Behaviour, Mock};
+use hyper::Method;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::process::{self, Gateway, until};
@@ -111,6 +112,18 @@ impl Fleet {
         tokio::select! {
             () = until("the fleet takes b out", is_out) => {}
             () = traffic => {}
+        }
+    }
+
+    /// Has every node take on its configuration as `edit` makes it, one after the other.
+    pub(crate) async fn take(&self, edit: impl Fn(&str) -> String) {
+        for (node, yaml) in self.nodes.iter().zip(&self.yamls) {
+            let file = self.directory.path().join(format!("{}.yaml", node.name));
+            std::fs::write(file, edit(yaml)).unwrap();
+            let path = "/admin/v1/config/reload";
+            let answer = process::call(node.operators, Method::POST, path, &[], "").await;
+            let (status, body) = answer.unwrap();
+            assert!(status.is_success(), "{}: {status} {body}", node.name);
         }
     }
 

@@ -45,7 +45,13 @@ impl Door {
 }
 
 /// What the API of a stage says to a method and a path with its query.
-pub(crate) type Script = dyn Fn(&Method, &str) -> (StatusCode, Value) + Send + Sync;
+pub(crate) type Script = dyn Fn(&Method, &str) -> (StatusCode, String) + Send + Sync;
+
+/// A list of events as the feed tells it.
+pub(crate) fn feed(events: &[Value]) -> String {
+    let event = |event: &Value| format!("id: {}\ndata: {event}\n\n", event["id"].as_str().unwrap());
+    events.iter().map(event).collect()
+}
 
 /// The page as `gateway` serves it, in front of an API of the test's own.
 pub(crate) async fn stage(gateway: SocketAddr, script: Arc<Script>) -> SocketAddr {
@@ -69,15 +75,7 @@ async fn play(
 ) -> Result<Response<Full<Bytes>>, hyper_util::client::legacy::Error> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
     if let Some(path) = path.strip_prefix("/admin/v1/") {
-        let (status, value) = script(request.method(), path);
-        let is_feed = path.starts_with("events");
-        // A feed is a list of events here, told at once.
-        let event =
-            |event: &Value| format!("id: {}\ndata: {event}\n\n", event["id"].as_str().unwrap());
-        let body = match value.as_array().filter(|_| is_feed) {
-            Some(events) => events.iter().map(event).collect(),
-            None => value.to_string(),
-        };
+        let (status, body) = script(request.method(), path);
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = status;
         return Ok(response);

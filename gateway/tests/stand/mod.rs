@@ -1,5 +1,7 @@
 //! A gateway process whose configuration file is written again while it runs.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

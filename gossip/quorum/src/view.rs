@@ -29,8 +29,6 @@ pub struct MemberView {
     pub is_suspect: bool,
     /// Whether its votes and windows do not count on this node, by an operator's word.
     pub is_muted: bool,
-    /// How long ago it last raised its pulse; `None`: it never has here, or it is this node.
-    pub heard_ago: Option<Duration>,
 }
 
 /// What a member is to the majority of one endpoint.
@@ -211,7 +209,6 @@ impl Council {
                 steward_of: 0,
                 is_suspect: self.electorate.suspects_itself(id) || self.suspects(id),
                 is_muted: self.muted.contains(id),
-                heard_ago: self.heard_at(id).map(|at| now.saturating_sub(at)),
             })
             .collect();
         for endpoint in self.dossiers.keys() {

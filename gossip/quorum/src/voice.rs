@@ -81,11 +81,6 @@ impl Voice {
         has_risen
     }
 
-    /// When the pulse last rose; `None`: it has not yet.
-    pub(crate) fn risen_at(&self) -> Option<Duration> {
-        self.pulse_at
-    }
-
     /// Whether `heard` is another set than the one last taken in, in whatever order: a fleet at
     /// rest says the same for hours.
     pub(crate) fn is_other(&mut self, heard: &[Heard]) -> bool {
@@ -163,6 +158,8 @@ pub(crate) struct Speech {
     pulse: u64,
     pulsed_at: Duration,
     last: BTreeMap<Key, (Stated, Duration)>,
+    /// Whether something was taken back that the set last said still holds.
+    has_forgotten: bool,
     /// What was said of members.
     ordered: BTreeMap<NodeId, Stated>,
 }
@@ -177,7 +174,7 @@ impl Speech {
         (items, orders): (Vec<Item>, BTreeMap<NodeId, Statement>),
         pulse_every: Duration,
     ) -> Option<Said> {
-        let mut has_changed = self.say_orders(orders);
+        let mut has_changed = self.say_orders(orders) | std::mem::take(&mut self.has_forgotten);
         let said: BTreeSet<Key> = items.iter().filter_map(|item| key(&item.statement)).collect();
         for endpoint in endpoints {
             for kind in [Kind::Vote, Kind::Step, Kind::Override, Kind::Window] {
@@ -262,9 +259,12 @@ impl Speech {
             })
     }
 
-    /// Takes back all that was said of an endpoint.
+    /// Takes back all that was said of an endpoint. The next set is without it, though nothing else
+    /// may be new: others would go by the old one.
     pub(crate) fn forget(&mut self, endpoint: &EndpointKey) {
+        let before = self.last.len();
         self.last.retain(|(about, _), _| about != endpoint);
+        self.has_forgotten |= self.last.len() < before;
     }
 }
 

@@ -187,6 +187,13 @@ impl Held {
         self.present().into_values().map(member).collect()
     }
 
+    /// When the heartbeat of each other node was last seen to grow, in its present life.
+    pub(super) fn beats(&self) -> BTreeMap<NodeId, Instant> {
+        let beat =
+            |(id, life): (&ChitchatId, &Life)| Some((NodeId::new(&id.node_id), life.beat()?));
+        self.present().into_values().filter_map(beat).collect()
+    }
+
     /// The present life of each other node: the greatest generation that counts, and of two
     /// addresses that claim it the one that lives.
     fn present(&self) -> BTreeMap<&str, (&ChitchatId, &Life)> {

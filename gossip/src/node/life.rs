@@ -177,6 +177,11 @@ impl Life {
         };
     }
 
+    /// When the heartbeat last grew.
+    pub(super) fn beat(&self) -> Option<Instant> {
+        self.beat
+    }
+
     /// Whether the life has been seen for this long.
     pub(super) fn is_older_than(&self, age: Duration, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) > age)

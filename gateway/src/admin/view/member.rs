@@ -60,8 +60,12 @@ pub(crate) struct Me {
 }
 
 impl MemberRow {
-    /// The row of a member of whom the carrier knows `member`; `me` is who answers.
-    pub(crate) fn new(view: &MemberView, member: Option<&Member>, me: &Me) -> Self {
+    /// The row of a member of whom the carrier knows `member`, heard so long ago; `me` is who answers.
+    pub(crate) fn new(
+        view: &MemberView,
+        (member, heard_ago): (Option<&Member>, Option<Duration>),
+        me: &Me,
+    ) -> Self {
         let card = member.and_then(|member| member.card.as_ref());
         let card = if view.is_me { Some(&me.card) } else { card };
         let standing = card.map_or(view.standing, |card| card.standing);
@@ -70,7 +74,7 @@ impl MemberRow {
             (Presence::Live, Standing::Serving) if view.is_suspect => ("suspect", None),
             (Presence::Live, standing) => (standing.as_str(), None),
         };
-        let heard_ago = if view.is_me { Some(Duration::ZERO) } else { view.heard_ago };
+        let heard_ago = if view.is_me { Some(Duration::ZERO) } else { heard_ago };
         Self {
             id: view.id.to_string(),
             is_me: view.is_me,

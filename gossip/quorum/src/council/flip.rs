@@ -47,12 +47,13 @@ impl Council {
         let count = self.count_of(now, dossier, &ballot_box);
         let closed = dossier.circuit.closed();
         let is_held = count.holders >= quorum_of(self.electorate.size());
-        if !count.is_open() && !is_held {
-            return;
-        }
-        let since = valid_since(&ballot_box.votes, closed);
-        let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
-        let leave = self.leave(now, endpoint, is_held);
+        let (leave, decided) = if count.is_open() || is_held {
+            let since = valid_since(&ballot_box.votes, closed);
+            let decided = since.get(count.quorum - 1).copied().unwrap_or(now).min(now);
+            (self.leave(now, endpoint, is_held), decided)
+        } else {
+            (Leave::Refused, now)
+        };
         let Some(is_warden) = self.wait_for_room(now, endpoint, leave) else {
             return;
         };
@@ -80,7 +81,9 @@ impl Council {
             }
             Leave::Crowded => {
                 let since = *dossier.crowded_since.get_or_insert(now);
-                (now >= since.saturating_add(patience)).then_some(false)
+                let is_over = now >= since.saturating_add(patience);
+                dossier.crowded_since.take_if(|_| is_over);
+                is_over.then_some(false)
             }
             Leave::Refused => {
                 dossier.crowded_since = None;

@@ -122,11 +122,6 @@ impl Council {
         now < voice.stood_at(at).saturating_add(self.rule.vote_ttl)
     }
 
-    /// When the member last raised its pulse.
-    pub(crate) fn heard_at(&self, id: &NodeId) -> Option<Duration> {
-        self.voices.get(id).and_then(Voice::risen_at)
-    }
-
     /// Whether this node suspects the member.
     pub(crate) fn suspects(&self, id: &NodeId) -> bool {
         self.voices.get(id).is_some_and(|voice| voice.is_suspect)

@@ -273,3 +273,18 @@ fn what_is_retired_is_forgotten_and_frees_its_place_under_the_cap() {
     let closed = |(_, decision): &(usize, Decision)| matches!(decision, Decision::Closed { .. });
     assert!(!committee.decisions.iter().any(closed));
 }
+
+#[test]
+fn what_is_retired_is_taken_back_though_nothing_else_is_new() {
+    let mut committee = Committee::new(3, (1, 1), &rule());
+    trip_all(&mut committee, &[0, 1]);
+    committee.run(seconds(2));
+    assert_eq!(committee.open(0), 1);
+    let (now, gone) = (committee.now, committee.endpoints[0].clone());
+    for council in &mut committee.councils {
+        assert!(council.retire(&gone));
+        let said = council.statements(now).unwrap();
+        assert_eq!(said.stated, []);
+        assert_eq!(council.statements(now), None, "once is enough");
+    }
+}

@@ -123,6 +123,18 @@ fn what_a_majority_has_out_is_out_whatever_the_cap_says() {
 }
 
 #[test]
+fn who_was_crowded_before_waits_anew() {
+    for me in 0..5 {
+        let mut listener = overtaken(me);
+        listener.said.fill(vec![out(0)]);
+        listener.run(seconds(1));
+        listener.said.fill(vec![out(0), vote(1), out(1)]);
+        listener.run(seconds(3));
+        assert!(!listener.is_out(1), "gw-{me}: what it waited for then is over");
+    }
+}
+
+#[test]
 fn who_does_not_keep_the_count_waits_for_the_word_of_who_does() {
     let me = (warden() + 1) % 5;
     let mut listener = Listener::new(me);
