@@ -8,7 +8,7 @@
 //! elsewhere reaches the terminal with control characters; a token is never shown and never an
 //! argument, which other users of the machine could read.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks on its streams")]
+#![expect(clippy::print_stderr, reason = "a command speaks on its streams")]
 
 mod act;
 mod client;
@@ -48,6 +48,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Run a gateway.
+    #[command(after_help = help::SERVE)]
     Serve {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]

@@ -10,6 +10,7 @@
 //! refused, and none ends in a panic.
 
 mod litellm;
+mod names;
 mod provider;
 mod settings;
 #[cfg(test)]
@@ -59,9 +60,9 @@ pub enum ImportError {
 /// What a variable stands for, so that a check can be tried without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
-    ForText,
-    ForAddress,
-    ForDigest,
+    Text,
+    Address,
+    Digest,
 }
 
 /// The variables that the configuration will need.
@@ -71,9 +72,9 @@ type Variables = BTreeMap<String, Stands>;
 fn check(yaml: &str, variables: &Variables) -> Result<(), String> {
     let value = |name: &str| {
         let value = match variables.get(name)? {
-            Stands::ForText => "placeholder".to_owned(),
-            Stands::ForAddress => format!("http://{}.example", name.len()),
-            Stands::ForDigest => "0".repeat(64),
+            Stands::Text => "placeholder".to_owned(),
+            Stands::Address => format!("http://{}.example", name.len()),
+            Stands::Digest => "0".repeat(64),
         };
         Some(value)
     };

@@ -154,6 +154,34 @@ async fn members_cluster_events_and_top(node: &Gateway) {
     assert_eq!(document["endpoints"]["endpoints"][1]["endpoint"], B);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_sent_away_and_forgotten_from_any_node() {
+    let mut fleet = Fleet::start(Plan::new("60s")).await;
+    fleet.nodes.remove(2).kill();
+    let node = &fleet.nodes[0];
+    ask(node, "drain gw2").await.refused(65, &["there is no member gw2", "did you mean gw-2?"]);
+    ask(node, "forget gw-2").await.refused(65, &["gw-2"]);
+    let drained = ask(node, "drain gw-2 --reason disk").await;
+    assert!(drained.text().starts_with("gw-2 drains: "), "{}", drained.out);
+    until("it drains", async || {
+        ask(node, "members").await.out.lines().any(|line| {
+            line.starts_with("gw-2 ") && line.split_whitespace().nth(1) == Some("draining")
+        })
+    })
+    .await;
+    until("the third is lost", async || {
+        ask(node, "members").await.text().contains("quorumgate forget gw-3")
+    })
+    .await;
+    assert_eq!(ask(node, "forget gw-3 -o json").await.json()["order"], "forget");
+    until("it is forgotten", async || !ask(node, "members").await.out.contains("gw-3")).await;
+    let left = ask(node, "leave gw-2").await;
+    assert!(left.text().starts_with("gw-2 leaves: "), "{}", left.out);
+    let joined = ask(node, "join 127.0.0.1:9").await;
+    assert!(joined.text().contains("127.0.0.1:9"), "{}", joined.out);
+    ask(node, "join nowhere").await.refused(65, &["seeds[0]", "no port"]);
+}
+
 fn locked(directory: &Path, upstream: SocketAddr) -> Gateway {
     let yaml = format!(
         "server: {{ listen: 127.0.0.1:0, workers: 1 }}

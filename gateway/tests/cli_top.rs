@@ -4,6 +4,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stderr,
     reason = "a test may stop loudly"

@@ -314,8 +314,10 @@ fn authority(text: &str) -> Result<String, Failure> {
     let (host, port) = match (bare.strip_prefix('['), bare.rsplit_once(':')) {
         (Some(rest), _) => match rest.split_once(']') {
             Some((inside, "")) => (format!("[{inside}]"), None),
-            Some((inside, port)) => (format!("[{inside}]"), port.strip_prefix(':')),
-            None => return refuse("has a [ without a ]"),
+            Some((inside, rest)) if rest.starts_with(':') => {
+                (format!("[{inside}]"), rest.strip_prefix(':'))
+            }
+            Some(_) | None => return refuse("has brackets around no IPv6 address"),
         },
         (None, Some((host, _))) if host.contains(':') => {
             return refuse("an IPv6 address stands in brackets, [::1]:9090");

@@ -32,13 +32,13 @@ Act (on every node; whatever is ordered is written down with its reason)
 Run
   serve       a gateway                   quorumgate serve --config gw.yaml
   demo        three of them, one story    quorumgate demo
-  mock        a model server that fails   quorumgate mock --listen 127.0.0.1:9000
+  mock        a model server that fails   quorumgate mock --name gpu-a
 
 Tools
   check       validate a configuration    quorumgate check gw.yaml
   schema      its JSON Schema             quorumgate schema > quorumgate.json
   import      from another gateway        quorumgate import litellm config.yaml
-  replay      try thresholds on a log     quorumgate replay a.log --config gw.yaml
+  replay      try thresholds on a log     quorumgate help replay
   certs       certificates of a fleet     quorumgate certs init
   completions for your shell              quorumgate completions bash
   help        of one verb                 quorumgate help open
@@ -61,6 +61,13 @@ member, or not as things stand), 69 no answer, 77 the token does not allow it.";
 
 /// Below the help of every verb that asks nobody.
 pub(super) const LOCAL_CODES: &str = "Exit codes: 0 done, 64 the command or the file is wrong.";
+
+/// Below the help of `serve`.
+pub(super) const SERVE: &str = "\
+SIGHUP reads the configuration again; SIGTERM and SIGINT drain, and a second one
+ends the drain at once.
+Exit codes: 0 drained, 64 the configuration is wrong, 69 something is not there
+(a port, a file), 130 and 143 a second SIGINT or SIGTERM cut what was running.";
 
 /// Below the help of `events`.
 pub(super) const EVENTS: &str = "\

@@ -130,11 +130,20 @@ fn any() -> Value {
 fn scalar(known: &Known) -> Value {
     let Some((what, mut ways)) = ways(&known.form) else { return any() };
     if !known.words.is_empty() {
-        ways.push(json!({ "enum": known.words }));
+        ways.push(words(&known.words));
     }
     ways.push(json!({ "$ref": "#/$defs/variable" }));
     let words: String = known.words.iter().map(|word| format!(", or {word}")).collect();
     json!({ "description": format!("{what}{words}"), "anyOf": ways })
+}
+
+/// One of `known`. Many editors read `off` without quotes as the truth that YAML 1.1 took it for.
+fn words<T: AsRef<str>>(known: &[T]) -> Value {
+    let mut words: Vec<Value> = known.iter().map(|word| json!(word.as_ref())).collect();
+    if known.iter().any(|word| word.as_ref() == "off") {
+        words.push(json!(false));
+    }
+    json!({ "enum": words })
 }
 
 /// What a form is in words, and the ways in which a value of it is written.
@@ -166,7 +175,7 @@ fn ways(form: &Form) -> Option<(String, Vec<Value>)> {
             "true or false".to_owned(),
             vec![json!({ "type": "boolean" }), json!({ "enum": ["true", "false"] })],
         ),
-        Form::Words(words) => (words.join(", "), vec![json!({ "enum": words })]),
+        Form::Words(known) => (known.join(", "), vec![words(known)]),
         Form::Name { most, marks } => {
             let inside: String = marks.chars().map(|mark| format!("\\{mark}")).collect();
             let what = format!("1 to {most} letters, digits and {marks}");
@@ -258,9 +267,15 @@ mod tests {
         assert_eq!(way("EndpointSection", "weight"), whole(1, 1_000));
         assert_eq!(way("CircuitSection", "failure_threshold"), whole(1, 10_000));
         assert_eq!(way("SlowSection", "confirmations"), whole(1, 16));
-        assert_eq!(way("CircuitSection", "mode"), json!({ "enum": ["enforce", "shadow", "off"] }));
+        assert_eq!(
+            way("CircuitSection", "mode"),
+            json!({ "enum": ["enforce", "shadow", "off", false] })
+        );
         assert_eq!(at("/$defs/RetrySection/properties/on/items/anyOf/2/enum"), json!(["refused"]));
-        assert_eq!(at("/$defs/SlowSection/properties/first_token/anyOf/1/enum"), json!(["off"]));
+        assert_eq!(
+            at("/$defs/SlowSection/properties/first_token/anyOf/1/enum"),
+            json!(["off", false])
+        );
         assert_eq!(at("/$defs/EndpointSection/required"), json!(["name", "address"]));
         assert_eq!(at("/$defs/File/additionalProperties"), json!(false));
         assert_eq!(at("/$ref"), json!("#/$defs/File"));

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use super::names::{environment, variable};
 use super::provider::{self, Provider};
 use super::settings::{Router, key_name, millis, nothing, number, whole};
 use super::write::{self, Endpoint, Model, comment, quoted, time};
@@ -136,7 +137,7 @@ impl Draft {
     /// A secret as our file has it: by a variable, LiteLLM's own or one that takes its place.
     fn secret(&mut self, value: &str, wanted: &str, whose: &str) -> String {
         if let Some(name) = environment(value) {
-            self.variables.insert(name.to_owned(), Stands::ForText);
+            self.variables.insert(name.to_owned(), Stands::Text);
             return name.to_owned();
         }
         if let Some(name) = self.clear.get(value) {
@@ -146,7 +147,7 @@ impl Draft {
         while self.variables.contains_key(&name) {
             name.push_str("_2");
         }
-        self.variables.insert(name.clone(), Stands::ForText);
+        self.variables.insert(name.clone(), Stands::Text);
         self.clear.insert(value.to_owned(), name.clone());
         self.warnings.push(format!(
             "the {whose} stands in the file in clear; set {name} to it, and give it a new value soon"
@@ -231,11 +232,11 @@ impl Draft {
         let mut comments = Vec::new();
         let (address, short) = if environment(base).is_some() {
             comments.push("Its value must not end in /v1, which each request brings.".to_owned());
-            (self.value(base, Stands::ForAddress), provider.name.to_owned())
+            (self.value(base, Stands::Address), provider.name.to_owned())
         } else {
             let address = provider::base(base, provider.kind);
             let short = provider::short(&address);
-            (self.value(&address, Stands::ForAddress), short)
+            (self.value(&address, Stands::Address), short)
         };
         let api_key = match params.get("api_key") {
             Some(Value::String(key)) if !key.is_empty() => {
@@ -245,7 +246,7 @@ impl Draft {
             // The default is for the provider itself, not for whoever else speaks like it.
             _ if text("api_base").is_none() || provider.kind == "azure" => {
                 let key = provider.key.map(str::to_owned);
-                self.variables.extend(key.clone().map(|key| (key, Stands::ForText)));
+                self.variables.extend(key.clone().map(|key| (key, Stands::Text)));
                 key
             }
             _ => None,
@@ -256,8 +257,8 @@ impl Draft {
             name: short,
             address,
             kind: provider.kind,
-            api_version: api_version.map(|version| self.value(version, Stands::ForText)),
-            upstream_model: Some(self.value(upstream_model, Stands::ForText)),
+            api_version: api_version.map(|version| self.value(version, Stands::Text)),
+            upstream_model: Some(self.value(upstream_model, Stands::Text)),
             api_key: api_key.map(|name| format!("${{{name}}}")),
             weight: params.get("weight").and_then(number),
             // Theirs begins at 1, and the lower one is asked first in both.
@@ -404,7 +405,7 @@ impl Draft {
         let mut rest = format!("server: {{ listen: {} }}\n", quoted(LISTEN));
         if let Some(master) = self.master.clone() {
             let digest = format!("{master}_SHA256");
-            self.variables.insert(digest.clone(), Stands::ForDigest);
+            self.variables.insert(digest.clone(), Stands::Digest);
             rest.push_str("# The master key orders, and calls as every model's caller.\n");
             rest.push_str(&format!("admin: {{ token: \"${{{master}}}\" }}\napi_keys:\n"));
             rest.push_str(&format!("  # printf %s \"${master}\" | sha256sum\n"));
@@ -453,26 +454,6 @@ fn circuit(yaml: &mut String, router: &Router) {
     }
     if !parts.is_empty() {
         yaml.push_str(&format!("circuit_breaker: {{ {} }}\n", parts.join(", ")));
-    }
-}
-
-/// The variable of `os.environ/NAME`.
-fn environment(value: &str) -> Option<&str> {
-    let name = value.strip_prefix("os.environ/")?;
-    let starts_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    (starts_well && is_plain && name.len() <= MODEL_BYTES_MAX).then_some(name)
-}
-
-/// A name of a variable made of any words.
-fn variable(words: &str) -> String {
-    let plain =
-        |one: char| if one.is_ascii_alphanumeric() { one.to_ascii_uppercase() } else { '_' };
-    let name: String = words.chars().map(plain).collect();
-    if name.starts_with(|first: char| first.is_ascii_digit()) {
-        format!("KEY_{name}")
-    } else {
-        name
     }
 }
 

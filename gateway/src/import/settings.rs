@@ -54,7 +54,7 @@ pub(super) fn key_name(key: &str) -> String {
 pub(super) fn whole(value: &Value) -> Option<u64> {
     let number = number(value)?;
     // The range was checked: nothing is lost.
-    (number >= 0.0 && number <= 1e12).then_some(number as u64)
+    (0.0..=1e12).contains(&number).then_some(number as u64)
 }
 
 /// A finite number, also where it stands as a text.
