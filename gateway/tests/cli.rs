@@ -241,7 +241,8 @@ models: [ {{ name: m, endpoints: [ {{ name: a, address: \"http://{upstream}\", a
         let path = "/admin/v1/endpoints/m/a/override";
         call(operators, Method::POST, path, &headers, body).await.unwrap().0.as_u16()
     };
-    let order = r#"{"state":"force_open","for":"1m","reason":"test"}"#;
+    // It is the only endpoint, so that whoever forces it out has to mean it.
+    let order = r#"{"state":"force_open","for":"1m","reason":"test","confirm":true}"#;
     assert_eq!(force("Bearer sk-CANARY-read", order).await, 403);
     assert_eq!(force("Bearer sk-CANARY-full", r#"{"state":"force_open"}"#).await, 400);
     assert_eq!(force("Bearer sk-CANARY-full", r#"{"state":"shut"}"#).await, 400);
