@@ -1,6 +1,12 @@
 //! Another configuration while everything goes on: all of it or nothing, and nobody notices.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop loudly"
+)]
 
 mod process;
 mod stand;
