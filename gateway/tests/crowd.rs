@@ -227,7 +227,8 @@ async fn stalled(event_bytes: usize, kib_max: u64) {
     let mut parts = vec![ROLE.to_owned()];
     parts.extend(std::iter::repeat_n(event(&"y".repeat(event_bytes)), SAID_BYTES / event_bytes));
     let raw = upstream([open_stream(&parts), vec![Act::Hang]].concat()).await;
-    let (house, count) = (House::before(&raw).await, 40);
+    // So many that what the process takes once is little against what each costs.
+    let (house, count) = (House::before(&raw).await, 120);
     let before = house.resident_kib();
     let mut clients = Vec::new();
     for number in 1..=count {
