@@ -135,7 +135,9 @@ impl Stage {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let yaml = configuration(openai, anthropic, locked, nobody);
         let gateway = Gateway::serve(directory.path(), "sdk", &yaml);
-        let order = json!({"state": "force_open", "for": "1h", "reason": "for a claim"});
+        let order = json!({
+            "state": "force_open", "for": "1h", "reason": "for a claim", "confirm": true,
+        });
         let bearer = format!("Bearer {TOKEN}");
         let path = "/admin/v1/endpoints/open/a/override";
         let headers = [("authorization", bearer.as_str())];
