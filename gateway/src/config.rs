@@ -10,7 +10,6 @@
 //! clashes with another.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -26,14 +25,17 @@ mod error;
 mod file;
 mod form;
 mod limits;
+mod overrides;
 mod probe;
 mod scalar;
 mod schema;
+mod secret;
 mod section;
 mod telemetry;
 #[cfg(test)]
 mod tests;
 
+use self::overrides::Overrides;
 use crate::fnv;
 
 pub use address::is_metadata_address;
@@ -45,6 +47,7 @@ pub use limits::{
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
 pub use schema::schema;
+pub use secret::Secret;
 pub use telemetry::Otlp;
 
 /// Longest configuration file that is read, in bytes: 8 MiB hold 10,000 endpoints with ease.
@@ -72,15 +75,15 @@ const SHARED: [&str; 5] = ["fail_closed", "api_keys", "retry", "failover", "mode
 /// What stands in place of a secret wherever the configuration is shown.
 const MASK: &str = "***";
 
-/// Reads, checks and takes apart the configuration file at `path`, with variables taken from the
-/// environment of the process.
+/// Reads, checks and takes apart the configuration file at `path`, with variables and overrides taken
+/// from the environment of the process.
 ///
 /// # Errors
 /// The file cannot be read, is longer than [`FILE_BYTES_MAX`], is not UTF-8, or says something
 /// that is refused; nothing is kept in any of these cases.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
     let text = read_text(path)?;
-    parse(&text, &file_name(path), &|variable| std::env::var(variable).ok())
+    parse_here(&text, &file_name(path))
 }
 
 /// What errors call the file at `path`: one line, whatever its name is.
@@ -113,8 +116,19 @@ pub fn read_text(path: &Path) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|_| refuse("the file is not UTF-8 text", "save it as UTF-8"))
 }
 
-/// Checks and takes apart the configuration in `text`; `source_name` is what errors call the file,
-/// `env` answers for `${VARIABLE}`.
+/// Checks and takes apart the configuration in `text`, with variables and overrides taken from the
+/// environment of the process; `source_name` is what errors call the file.
+///
+/// # Errors
+/// The text or an override says something that is refused; the error is one line with the place and
+/// the cure.
+pub fn parse_here(text: &str, source_name: &str) -> Result<Config, ConfigError> {
+    let overrides = Overrides::of(std::env::vars_os())?;
+    parse_over(text, source_name, &|variable| std::env::var(variable).ok(), &overrides)
+}
+
+/// The same with `env`, which answers for `${VARIABLE}`, in place of the environment: nothing is
+/// overridden.
 ///
 /// # Errors
 /// The text says something that is refused; the error is one line with the place and the cure.
@@ -123,8 +137,18 @@ pub fn parse(
     source_name: &str,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, ConfigError> {
-    let file = file::read(text, source_name)?;
-    check::check(&file, source_name, env)
+    parse_over(text, source_name, env, &Overrides::default())
+}
+
+fn parse_over(
+    text: &str,
+    source_name: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    overrides: &Overrides,
+) -> Result<Config, ConfigError> {
+    let mut file = file::read(text, source_name)?;
+    overrides.apply(&mut file)?;
+    check::check(&file, source_name, env, overrides)
 }
 
 /// Reads a duration as the file writes it: `45s`, `250ms`, `10m`, `1h`, `1m30s`; so that whoever
@@ -248,35 +272,6 @@ pub struct Admin {
     pub read_token: Option<Secret>,
     /// Whether the page of metrics wants a token as well; given only together with `token`.
     pub protect_metrics: bool,
-}
-
-/// A value that is compared or sent but never shown: `Debug` and `Display` print `***`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Keeps `value` from being shown.
-    pub fn new(value: impl Into<String>) -> Self {
-        Self(value.into())
-    }
-
-    /// Gives the value to the one place that needs it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(MASK)
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(MASK)
-    }
 }
 
 /// The fleet this node belongs to, and how it speaks to it.

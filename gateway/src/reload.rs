@@ -282,6 +282,5 @@ impl Reload {
 }
 
 fn parse(text: &str, name: &str) -> Result<Config, String> {
-    let environment = |variable: &str| std::env::var(variable).ok();
-    config::parse(text, name, &environment).map_err(|error| error.to_string())
+    config::parse_here(text, name).map_err(|error| error.to_string())
 }

@@ -73,6 +73,30 @@ fn k08_an_unset_variable_is_refused_by_its_name() {
 }
 
 #[test]
+fn a_variable_overrides_the_file_and_a_mistyped_one_is_refused_by_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gw.yaml");
+    std::fs::write(&file, format!("server: {{ listen: 127.0.0.1:1 }}\n{GOOD}")).unwrap();
+    let by = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorumgate"));
+        command.arg("check").arg(&file).env(name, "127.0.0.1:8081").output().unwrap()
+    };
+    let output = by("QUORUMGATE__SERVER__LISTEN");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && shown.contains("listen: 127.0.0.1:8081"), "{shown}");
+    let output = by("QUORUMGATE__SERVER__LISTN");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{error}");
+    assert!(
+        error.contains("QUORUMGATE__SERVER__LISTN: ") && error.contains("\"listen\""),
+        "{error}"
+    );
+    assert!(!error.contains("8081"), "{error}");
+    // The variables of the operators' commands are none of the configuration.
+    assert!(by("QUORUMGATE_ADMIN").status.success());
+}
+
+#[test]
 fn an_unreadable_file_is_refused_by_its_name() {
     let output = quorumgate(&["serve", "--config", "/nonexistent/gw.yaml"]);
     let error = String::from_utf8(output.stderr).unwrap();

@@ -136,10 +136,12 @@ async fn k08_what_the_environment_lacks_refuses_and_what_it_holds_is_never_shown
     };
     let mut by = Command::new(BINARY);
     by.env("GOOD_KEY", CANARY).env("EMPTY_KEY", "").env("TORN_KEY", format!("{CANARY}\nx"));
+    by.env("QUORUMGATE__RETRY__MAX_ATTEMPTS", "7");
     let stand = Stand::start_by(by, &plain);
     let answer = stand.take(&with("GOOD_KEY")).await;
     assert_eq!(answer["endpoints"]["changed"][0], "m/a", "{answer}");
     let good = stand.config().await;
+    assert!(good["yaml"].as_str().unwrap().contains("max_attempts: 7"), "{good}");
     for variable in ["NO_SUCH_KEY", "EMPTY_KEY", "TORN_KEY"] {
         stand.write(&with(variable));
         let (status, answer) = stand.reload().await;

@@ -16,6 +16,7 @@ use super::Config;
 use super::error::{ConfigError, did_you_mean};
 use super::file::{File, Given, Scalar};
 use super::form::{Form, Forms};
+use super::overrides::Overrides;
 use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
 
@@ -36,7 +37,7 @@ const DURATION_MIN: Duration = Duration::from_millis(1);
 /// too late to be of use.
 const REPEAT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
 
-/// Checks `file`, with variables answered by `env`.
+/// Checks `file`, on which `overrides` were put, with variables answered by `env`.
 ///
 /// # Errors
 /// The first setting that is refused.
@@ -44,14 +45,18 @@ pub(super) fn check(
     file: &File,
     source_name: &str,
     env: &dyn Fn(&str) -> Option<String>,
+    overrides: &Overrides,
 ) -> Result<Config, ConfigError> {
-    checked(&Source { file: source_name, env, forms: None }, file)
+    checked(&Source { file: source_name, env, overrides, forms: None }, file)
 }
 
 /// Checks `file`, which must be accepted, and says of each setting that is looked at what it takes.
 pub(super) fn forms(file: &File) -> Forms {
     let forms = RefCell::default();
-    let checked = checked(&Source { file: "forms", env: &|_| None, forms: Some(&forms) }, file);
+    let overrides = Overrides::default();
+    let source =
+        Source { file: "forms", env: &|_| None, overrides: &overrides, forms: Some(&forms) };
+    let checked = checked(&source, file);
     debug_assert!(checked.is_ok(), "{checked:?}");
     forms.into_inner()
 }

@@ -41,6 +41,16 @@ pub enum ConfigError {
         /// What to do.
         cure: String,
     },
+    /// A variable of the environment that speaks instead of the file is refused.
+    #[error("{variable}: {problem}; {cure}")]
+    RefuseVariable {
+        /// The name of the variable.
+        variable: String,
+        /// The key and what is wrong with it.
+        problem: String,
+        /// What to do.
+        cure: String,
+    },
 }
 
 /// Longest name that is compared, in characters; no key is nearly that long.

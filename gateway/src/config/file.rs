@@ -16,14 +16,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::error::ConfigError;
+use super::scalar;
 
 mod effective;
+mod overlay;
 mod place;
 mod refusal;
 mod shape;
 mod tables;
 
 pub(super) use effective::effective;
+pub(super) use overlay::{Overlay, Way};
 pub(super) use shape::{Shape, Shaped};
 pub(super) use tables::{
     AdminSection, ApiKeySection, CircuitSection, ClusterSection, ClusterTlsSection, CodeList,
@@ -69,24 +72,36 @@ fn options() -> Options {
     options
 }
 
-/// Where something stands in the file.
+/// Where something stands: in the file, or in a variable that speaks instead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Line, from 1.
     pub(super) line: u32,
     /// Column in characters, from 1.
     pub(super) column: u32,
+    /// Which override says it; line and column then mean nothing.
+    pub(super) variable: Option<usize>,
 }
 
 impl Place {
     /// The first character of the file.
-    pub(super) const START: Self = Self { line: 1, column: 1 };
+    pub(super) const START: Self = Self::at(1, 1);
+
+    /// A place in the file.
+    const fn at(line: u32, column: u32) -> Self {
+        Self { line, column, variable: None }
+    }
+
+    /// The override with this index.
+    pub(super) const fn variable(index: usize) -> Self {
+        Self { variable: Some(index), ..Self::START }
+    }
 }
 
 impl From<Location> for Place {
     fn from(location: Location) -> Self {
         let from_one = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).max(1);
-        Self { line: from_one(location.line()), column: from_one(location.column()) }
+        Self::at(from_one(location.line()), from_one(location.column()))
     }
 }
 
@@ -95,6 +110,16 @@ impl From<Location> for Place {
 pub(super) struct At<T> {
     pub(super) value: T,
     pub(super) place: Place,
+}
+
+impl At<Scalar> {
+    /// Quotes the value for an error; one from an override is only called so.
+    pub(super) fn shown(&self) -> String {
+        match self.place.variable {
+            Some(_) => "the value".to_owned(),
+            None => scalar::shown(&self.value.0),
+        }
+    }
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {

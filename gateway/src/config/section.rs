@@ -4,16 +4,17 @@
 //! Reading a setting is always the same four steps: take the text, put variables in place, parse
 //! and bound it, name the key if that fails. They stand here once.
 //!
-//! Invariants: a refusal shows what stands in the file, never what a variable held, and nothing at
-//! all of a secret.
+//! Invariants: a refusal shows what stands in the file, never what a variable or an override held,
+//! and nothing at all of a secret.
 
 use std::cell::RefCell;
 
+use super::Secret;
 use super::error::ConfigError;
 use super::file::{At, Given, Place, Scalar};
 use super::form::{Forms, Known};
+use super::overrides::Overrides;
 use super::scalar::{self, Refusal};
-use super::{MASK, Secret};
 
 /// What all sections of one file have in common.
 pub(super) struct Source<'a> {
@@ -21,6 +22,8 @@ pub(super) struct Source<'a> {
     pub(super) file: &'a str,
     /// The answer for `${VARIABLE}`.
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+    /// What the environment says instead of the file.
+    pub(super) overrides: &'a Overrides,
     /// Where it is written down what each setting takes, if anybody wants to know.
     pub(super) forms: Option<&'a RefCell<Forms>>,
 }
@@ -79,11 +82,15 @@ impl<'a> Section<'a> {
         let place = place.unwrap_or(self.place);
         let path = self.path_of(key);
         let colon = if path.is_empty() { "" } else { ": " };
+        let problem = format!("{path}{colon}{problem}");
+        if let Some(variable) = place.variable {
+            return self.source.overrides.refuse(variable, &problem, cure);
+        }
         ConfigError::RefuseLine {
             file: self.source.file.to_owned(),
             line: place.line,
             column: place.column,
-            problem: format!("{path}{colon}{problem}"),
+            problem,
             cure: cure.to_owned(),
         }
     }
@@ -141,7 +148,7 @@ impl<'a> Section<'a> {
             Err(refusal) => ("the value".to_owned(), refusal),
             Ok(value) => match parse(&value) {
                 Ok(parsed) => return Ok(parsed),
-                Err(refusal) => (scalar::shown(raw), refusal),
+                Err(refusal) => (at.shown(), refusal),
             },
         };
         let problem = format!("{shown} {}", refusal.problem);
@@ -212,12 +219,5 @@ impl<'a> Section<'a> {
                 self.refuse(key, given.place(), &problem, &refusal.cure)
             },
         )
-    }
-}
-
-impl Secret {
-    /// Whether this is only the mask of a secret, as in a shown configuration.
-    pub(super) fn is_mask(&self) -> bool {
-        self.0 == MASK
     }
 }

@@ -8,6 +8,7 @@ use super::*;
 mod callers;
 mod circuit;
 mod levels;
+mod overrides;
 mod plane;
 mod reach;
 mod refused;

@@ -126,7 +126,7 @@ mod tests {
     const TEXT: &str = "server:\n  listen: a\nmodels:\n  - {name: b, endpoints: [{x: 1}, {y: }]}\n";
 
     fn at(line: u32, column: u32, innermost: bool) -> (String, String, bool) {
-        let found = find(TEXT, Place { line, column }, innermost);
+        let found = find(TEXT, Place::at(line, column), innermost);
         (found.around, found.path, found.is_empty)
     }
 
@@ -148,7 +148,7 @@ mod tests {
     fn a_text_that_is_no_yaml_still_has_places() {
         for text in ["", "a: [", "]", "\t", "a: \"b", "a: *b", "? [a]\n: b"] {
             for column in 1..10 {
-                let _ = find(text, Place { line: 1, column }, column % 2 == 0);
+                let _ = find(text, Place::at(1, column), column % 2 == 0);
             }
         }
     }

@@ -80,7 +80,8 @@ fn describe(error: &Error, found: &Found) -> (String, String) {
     }
 }
 
-fn describe_unknown(field: &str, known: &[&str], section: &str) -> (String, String) {
+/// Says what is wrong with a key that is not among those `known` in `section`, and the cure.
+pub(super) fn describe_unknown(field: &str, known: &[&str], section: &str) -> (String, String) {
     let shown = scalar::shown(field);
     let plain = without_indexes(section);
     let is_unsupported = UNSUPPORTED.iter().any(|(end, keys)| {

@@ -7,7 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, List, Scalar, Shape, Shaped};
+use super::{Given, List, Overlay, Scalar, Shape, Shaped, Way};
+use crate::config::scalar::Refusal;
 use crate::config::{
     ALIASES_MAX, ALLOWED_PATHS_MAX, API_KEYS_MAX, CORS_ORIGINS_MAX, ENDPOINTS_MAX, FAILOVER_ON_MAX,
     FALLBACK_MAX, KEY_MODELS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX, STATUS_CODES_MAX,
@@ -35,6 +36,19 @@ macro_rules! section {
                     stringify!($name),
                     || vec![$((stringify!($key), <$type as Shaped>::shape()),)*],
                 )
+            }
+        }
+
+        impl Overlay for $name {
+            fn over(before: Option<Self>, way: Way<'_>) -> Result<Self, Refusal> {
+                const KEYS: &[&str] = &[$(stringify!($key),)*];
+                let (key, on) = way.step(KEYS)?;
+                let mut section = before.unwrap_or_default();
+                match key {
+                    $(stringify!($key) => section.$key.put(on)?,)*
+                    _ => return Err(way.unknown(key, KEYS)),
+                }
+                Ok(section)
             }
         }
     };

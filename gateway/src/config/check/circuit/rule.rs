@@ -20,11 +20,11 @@ use breaker::{
 use crate::config::check::{DURATION_MAX, choice, limit, number_limit, time};
 use crate::config::error::{ConfigError, did_you_mean};
 use crate::config::file::{
-    CircuitSection, Given, HalfOpenSection, OpenSection, P95Section, Place, RampSection, Scalar,
-    SlowSection,
+    At, CircuitSection, Given, HalfOpenSection, OpenSection, P95Section, Place, RampSection,
+    Scalar, SlowSection,
 };
 use crate::config::form::Form;
-use crate::config::scalar::{Refusal, duration, fraction, shown, whole};
+use crate::config::scalar::{Refusal, duration, fraction, whole};
 use crate::config::section::Section;
 
 /// The presets a rule can begin from, as `Rule::preset` knows them.
@@ -224,8 +224,7 @@ fn overlay_half_open(
 /// Says what the rule says about itself, with the key's path and its place, if this level has it.
 fn refuse_rule(section: &Section<'_>, raw: &CircuitSection, error: &RuleError) -> ConfigError {
     let given = given_for(raw, error.key);
-    let value =
-        given.and_then(Given::get).map_or_else(|| error.value.clone(), |text| shown(&text.0));
+    let value = given.and_then(Given::at).map_or_else(|| error.value.clone(), At::shown);
     let place: Option<Place> = given.and_then(Given::place);
     let problem = format!("{value} cannot work");
     section.refuse(error.key, place, &problem, &error.cure)
