@@ -25,7 +25,7 @@ pub use crate::statement::{CanaryFence, CanaryWord};
 pub use orders::NotOrdered;
 pub use told::{CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening};
 
-pub(crate) use weigh::Weighed;
+pub(crate) use weigh::{BallotBox, Weighed};
 
 use orders::Orders;
 

@@ -43,18 +43,46 @@ pub fn first<'a>(
     leaders.max_by_key(|leader| (weight(leader, endpoint), *leader))
 }
 
+/// Those that may lead, each with what its weights for all endpoints have in common: many endpoints are
+/// drawn among them for less than one by one.
+pub(crate) struct Leaders<'a>(Vec<(u64, &'a NodeId)>);
+
+impl<'a> Leaders<'a> {
+    pub(crate) fn new(leaders: impl Iterator<Item = &'a NodeId>) -> Self {
+        Self(leaders.map(|leader| (begun(leader), leader)).collect())
+    }
+
+    /// The member that leads `endpoint`, as [`first`] draws it.
+    pub(crate) fn first(&self, endpoint: &EndpointKey) -> Option<&'a NodeId> {
+        let drawn = self.0.iter().map(|(begun, leader)| (ended(*begun, endpoint), *leader));
+        drawn.max().map(|(_, leader)| leader)
+    }
+}
+
 /// FNV-1a over both names, stirred by the finaliser of splitmix64: the plain hash of two names that
 /// differ in the last letter differs too little for a fair draw.
 fn weight(node: &NodeId, endpoint: &EndpointKey) -> u64 {
-    let names = node.as_str().bytes().chain([0]).chain(endpoint.as_str().bytes());
-    stir(fnv(names))
+    ended(begun(node), endpoint)
+}
+
+/// The weight as far as it is made of the name of the node.
+fn begun(node: &NodeId) -> u64 {
+    fnv(node.as_str().bytes().chain([0]))
+}
+
+/// The weight that was begun, with the name of the endpoint.
+fn ended(begun: u64, endpoint: &EndpointKey) -> u64 {
+    stir(fnv_on(begun, endpoint.as_str().bytes()))
 }
 
 /// FNV-1a, 64 bit.
 pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    fnv_on(0xcbf2_9ce4_8422_2325, bytes)
+}
+
+/// The same, going on from the `hash` of what comes before.
+fn fnv_on(hash: u64, bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// The finaliser of splitmix64 (Steele, Lea and Flood, 2014).
@@ -105,6 +133,18 @@ mod tests {
             led[members.iter().position(|m| m == leader).unwrap()] += 1;
         }
         assert!(led.iter().all(|count| (850..1_150).contains(count)), "{led:?}");
+    }
+
+    #[test]
+    fn many_are_drawn_as_one_by_one() {
+        for count in [0, 1, 5, 50] {
+            let members = nodes(count);
+            let leaders = Leaders::new(members.iter());
+            for n in 0..200 {
+                let endpoint = EndpointKey::new(&format!("pool/e{n}"));
+                assert_eq!(leaders.first(&endpoint), first(&endpoint, members.iter()));
+            }
+        }
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use crate::council::{Council, Weighed};
+use crate::council::{BallotBox, Council, Weighed};
 use crate::dossier::Dossier;
 use crate::electorate::Presence;
 use crate::statement::{EndpointKey, Forced, NodeId, Override, Standing, Step, Vote, Window};
-use crate::steward;
+use crate::steward::Leaders;
 use crate::tally::{Tally, quorum_of};
 
 /// A member as the council counts it.
@@ -153,6 +153,17 @@ pub struct EndpointView {
     pub cap: Option<CapView>,
 }
 
+/// Where the fleet stands with an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Whether the fleet has it out.
+    pub is_open: bool,
+    /// Whether its canary slot is given out.
+    pub is_tried: bool,
+    /// How many votes count.
+    pub counted: usize,
+}
+
 impl Council {
     /// The denominator.
     pub fn electorate_size(&self) -> usize {
@@ -211,8 +222,9 @@ impl Council {
                 is_muted: self.muted.contains(id),
             })
             .collect();
+        let leaders = Leaders::new(self.electorate.leaders());
         for endpoint in self.dossiers.keys() {
-            let led_by = steward::first(endpoint, self.electorate.leaders());
+            let led_by = leaders.first(endpoint);
             if let Some(view) = views.iter_mut().find(|view| Some(&view.id) == led_by) {
                 view.steward_of += 1;
             }
@@ -222,10 +234,42 @@ impl Council {
 
     /// What is known of an endpoint; `None` if it is not enrolled.
     pub fn endpoint(&self, now: Duration, key: &EndpointKey) -> Option<EndpointView> {
+        self.look(now, key, &Leaders::new(self.electorate.leaders()))
+    }
+
+    /// What is known of each of these endpoints, in their order; `None` for one that is not enrolled.
+    /// Cheaper than to ask for them one by one.
+    pub fn endpoints<'k>(
+        &self,
+        now: Duration,
+        keys: impl IntoIterator<Item = &'k EndpointKey>,
+    ) -> Vec<Option<EndpointView>> {
+        let leaders = Leaders::new(self.electorate.leaders());
+        keys.into_iter().map(|key| self.look(now, key, &leaders)).collect()
+    }
+
+    /// Where the fleet stands with an endpoint, for far less than all that is known of it; `None` if it
+    /// is not enrolled.
+    pub fn glance(&self, now: Duration, key: &EndpointKey) -> Option<Glance> {
+        let opening = self.dossiers.get(key)?.circuit.opening.as_ref();
+        Some(Glance {
+            is_open: opening.is_some(),
+            is_tried: opening.is_some_and(|opening| opening.slot.is_some()),
+            counted: self.count(now, key).counted,
+        })
+    }
+
+    fn look(
+        &self,
+        now: Duration,
+        key: &EndpointKey,
+        leaders: &Leaders<'_>,
+    ) -> Option<EndpointView> {
         let dossier = self.dossiers.get(key)?;
         let circuit = &dossier.circuit;
         let opening = circuit.opening.as_ref();
-        let tally = self.count(now, key);
+        let ballot_box = self.ballot_box(now, dossier);
+        let tally = self.count_of(now, dossier, &ballot_box);
         // A fleet of one flips nothing, so that nothing is kept in either.
         let is_wanted = opening.is_none() && tally.is_open() && self.electorate.size() > 1;
         let order = circuit.order.as_ref().filter(|_| circuit.forced(now) != Forced::Auto);
@@ -236,17 +280,17 @@ impl Council {
             due_in: opening.map(|opening| opening.due.saturating_sub(now)),
             level: opening.map_or(0, |opening| opening.level),
             step: circuit.step_at(now),
-            steward: steward::first(key, self.electorate.leaders()).cloned(),
+            steward: leaders.first(key).cloned(),
             forced: circuit.forced(now),
             forced_for: order.and_then(|held| held.until).map(|until| until.saturating_sub(now)),
             order: order.map(|held| (held.order.author.clone(), held.order.reason.clone())),
             tally,
-            electorate: self.denominator(now, dossier),
-            votes: self.votes(now, dossier),
+            electorate: ballot_box.electorate,
+            witnesses: ballot_box.witnesses,
+            votes: vote_views(now, ballot_box),
             canary: opening
                 .and_then(|opening| opening.slot.as_ref())
                 .map(|slot| (slot.holder.clone(), slot.turn, slot.successes)),
-            witnesses: self.witnesses(now, dossier),
             windows: self.window_views(now, dossier),
             cap: is_wanted.then(|| self.cap(now, key)).flatten(),
         })
@@ -296,7 +340,8 @@ impl Council {
 
     /// Every vote known on an endpoint, counting or not.
     pub fn votes_on(&self, now: Duration, key: &EndpointKey) -> Vec<VoteView> {
-        self.dossiers.get(key).map(|dossier| self.votes(now, dossier)).unwrap_or_default()
+        let dossier = self.dossiers.get(key);
+        dossier.map(|dossier| vote_views(now, self.ballot_box(now, dossier))).unwrap_or_default()
     }
 
     /// The furthest step of recovery of an endpoint that is known.
@@ -314,17 +359,6 @@ impl Council {
         self.dossiers.get(key).and_then(|dossier| dossier.circuit.order_at(now))
     }
 
-    fn votes(&self, now: Duration, dossier: &Dossier) -> Vec<VoteView> {
-        let weighed = self.ballot_box(now, dossier).votes.into_iter();
-        let view = |Weighed { voter, vote, since, weight }| VoteView {
-            voter: voter.clone(),
-            vote: vote.into_owned(),
-            age: now.saturating_sub(since),
-            weight,
-        };
-        weighed.map(view).collect()
-    }
-
     fn window_views(&self, now: Duration, dossier: &Dossier) -> Vec<(NodeId, Window, Duration)> {
         let mine = dossier.window_at(now);
         let mine = (mine.requests > 0).then(|| (self.me.clone(), mine, Duration::ZERO));
@@ -333,6 +367,16 @@ impl Council {
             .map(|(id, window, at)| (id.clone(), window.clone(), now.saturating_sub(at)));
         mine.into_iter().chain(theirs).collect()
     }
+}
+
+fn vote_views(now: Duration, ballot_box: BallotBox<'_>) -> Vec<VoteView> {
+    let view = |Weighed { voter, vote, since, weight }| VoteView {
+        voter: voter.clone(),
+        vote: vote.into_owned(),
+        age: now.saturating_sub(since),
+        weight,
+    };
+    ballot_box.votes.into_iter().map(view).collect()
 }
 
 impl Part {
