@@ -349,6 +349,12 @@ async fn an_answer_cannot_steer_the_terminal_nor_fill_the_memory() {
     assert_eq!(shown.text().lines().count(), 2, "{:?}", shown.out);
     assert!(!shown.out.contains(['\u{1b}', '\u{9b}']), "{:?}", shown.out);
 
+    let raw = "{\"members\":[{\"id\":\"gw\u{9b}2J\u{7f}\u{2066}\"}]}";
+    let (address, _heads) = answering(vec![whole(raw)]);
+    let shown = run(command(&address.to_string(), None, "members -o json")).await;
+    let same = "{\"members\":[{\"id\":\"gw\\u009b2J\\u007f\\u2066\"}]}\n";
+    assert_eq!(shown.text(), same, "{:?}", shown.out);
+
     let (address, _heads) = answering(vec![whole("not json")]);
     let odd = run(command(&address.to_string(), None, "members")).await;
     odd.refused(69, &["no admin API"]);
@@ -356,4 +362,23 @@ async fn an_answer_cannot_steer_the_terminal_nor_fill_the_memory() {
     let (address, _heads) = answering(vec![endless]);
     let long = run(command(&address.to_string(), None, "members")).await;
     long.refused(69, &["longer than 64 MiB"]);
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_without_an_answer_is_not_taken_for_a_stranger() {
+    for (answer, arguments, part) in [
+        ("", "members", "closed before an answer came; try again"),
+        ("", "reload", "closed before an answer came; the order may have been taken"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "members", "cut off; try again"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{",
+            "reload",
+            "the order may have been taken",
+        ),
+        ("\u{15}\u{3}\u{3}\u{0}\u{2}", "members", "this is no admin API"),
+    ] {
+        let (address, _heads) = answering(vec![answer.to_owned()]);
+        let ended = run(command(&address.to_string(), None, arguments)).await;
+        ended.refused(69, &[part]);
+    }
 }

@@ -203,7 +203,7 @@ mod tests {
 
     /// Settings that take any text, or one whose form has no name: a path, a header, an address, a
     /// secret. Whoever adds one looks at it and puts it here.
-    const TEXTS: [&str; 32] = [
+    const TEXTS: [&str; 33] = [
         "server.listen",
         "server.tls.cert",
         "server.tls.key",
@@ -236,6 +236,7 @@ mod tests {
         "models.endpoints.api_key",
         "models.endpoints.health_path",
         "log.level",
+        "telemetry.otlp.endpoint",
     ];
 
     #[test]

@@ -24,6 +24,11 @@ const NOTES_MAX: usize = 500;
 const MODEL_BYTES_MAX: usize = 128;
 /// Where LiteLLM listens, so that clients need not be told another address.
 const LISTEN: &str = "0.0.0.0:4000";
+/// Where nobody but this machine spends what the providers' keys pay for.
+const LISTEN_OPEN: &str = "127.0.0.1:4000";
+/// Said where the file has no master key, with which LiteLLM serves whoever comes.
+const OPEN: &str = "there is no master_key, so that nobody has to show a key: it listens on 127.0.0.1 \
+                    only; set api_keys before server.listen is opened to others";
 
 /// What a deployment may say that is translated.
 const UNDERSTOOD: [&str; 13] = [
@@ -225,8 +230,9 @@ impl Draft {
             let prefix = key_name(text("custom_llm_provider").unwrap_or(prefix));
             return Err(format!("{prefix} speaks a dialect of its own, which is not translated"));
         };
-        let base = text("api_base").or_else(|| text("base_url")).or(provider.address);
-        let Some(base) = base else {
+        let elsewhere = text("api_base").or_else(|| text("base_url"));
+        let is_elsewhere = elsewhere.is_some();
+        let Some(base) = elsewhere.or(provider.address) else {
             return Err(format!("{} needs an api_base", provider.name));
         };
         let mut comments = Vec::new();
@@ -244,7 +250,7 @@ impl Draft {
                 Some(self.secret(key, &format!("{model}_{short}_KEY"), &whose))
             }
             // The default is for the provider itself, not for whoever else speaks like it.
-            _ if text("api_base").is_none() || provider.kind == "azure" => {
+            _ if !is_elsewhere || provider.kind == "azure" => {
                 let key = provider.key.map(str::to_owned);
                 self.variables.extend(key.clone().map(|key| (key, Stands::Text)));
                 key
@@ -340,6 +346,9 @@ impl Draft {
             model.total_millis = model.total_millis.or(router.total_millis);
             whole_weights(model);
         }
+        if self.master.is_none() {
+            self.warnings.push(OPEN.to_owned());
+        }
         let yaml = self.yaml(&router);
         check(&yaml, &self.variables).map_err(ImportError::Refused)?;
         Ok(Imported { yaml, notes: self.notes, warnings: self.warnings })
@@ -402,7 +411,8 @@ impl Draft {
     }
 
     fn yaml(&mut self, router: &Router) -> String {
-        let mut rest = format!("server: {{ listen: {} }}\n", quoted(LISTEN));
+        let listen = if self.master.is_some() { LISTEN } else { LISTEN_OPEN };
+        let mut rest = format!("server: {{ listen: {} }}\n", quoted(listen));
         if let Some(master) = self.master.clone() {
             let digest = format!("{master}_SHA256");
             self.variables.insert(digest.clone(), Stands::Digest);

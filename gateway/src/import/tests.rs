@@ -113,7 +113,7 @@ fn a_realistic_file_means_the_same_here() {
     let rule = &gpt.endpoints[0].rule;
     assert_eq!((rule.failure_threshold, rule.open.base.as_secs()), (4, 30));
     assert_eq!(config.retry.max_attempts, 3);
-    assert_eq!(config.server.listen.port(), 4_000);
+    assert_eq!(config.server.listen.to_string(), "0.0.0.0:4000");
     assert_eq!(config.admin.token.as_ref().unwrap().expose(), "of-LITELLM_MASTER_KEY");
     assert_eq!(config.api_keys.len(), 1, "who wanted a key wants one still");
     assert_eq!(imported.warnings.len(), 3, "{:#?}", imported.warnings);
@@ -131,6 +131,34 @@ fn no_secret_of_the_file_is_repeated() {
     let all = format!("{imported:?}");
     for secret in ["CANARY", "hunter2", "sk-1234"] {
         assert!(!all.contains(secret), "{secret} in {all}");
+    }
+}
+
+#[test]
+fn a_providers_key_goes_to_the_provider_only() {
+    for (elsewhere, key) in [
+        ("", Some("of-OPENAI_API_KEY")),
+        (", api_base: 'http://stranger:1/v1'", None),
+        (", base_url: 'http://stranger:1/v1'", None),
+        (", base_url: os.environ/GPU_BASE", None),
+        (", api_base: '', base_url: 'http://stranger:1/v1'", None),
+    ] {
+        let (_, config) = imported(&format!(
+            "model_list: [{{model_name: a, litellm_params: {{model: openai/a{elsewhere}}}}}]"
+        ));
+        let found = config.pools[0].endpoints[0].api_key.as_ref();
+        assert_eq!(found.map(|found| found.expose()), key, "{elsewhere:?}");
+    }
+}
+
+#[test]
+fn without_a_master_key_nobody_from_elsewhere_is_served() {
+    let list = "model_list: [{model_name: a, litellm_params: {model: openai/a}}]";
+    for text in [list.to_owned(), format!("{list}\ngeneral_settings: {{master_key: ''}}")] {
+        let (imported, config) = imported(&text);
+        assert_eq!(config.server.listen.to_string(), "127.0.0.1:4000");
+        assert!(config.api_keys.is_empty() && config.admin.token.is_none());
+        assert!(imported.yaml.contains("# WARNING: there is no master_key"), "{}", imported.yaml);
     }
 }
 
