@@ -4,6 +4,7 @@
 //! and metrics wants a token if one is configured; the read-only token may only look.
 
 mod answer;
+mod aside;
 mod attempts;
 mod audit;
 mod auth;
@@ -42,6 +43,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use self::answer::Reply;
+use self::aside::Aside;
 use self::attempts::Attempts;
 use self::audit::Caller;
 pub use self::auth::Tokens;
@@ -81,6 +83,7 @@ pub struct Admin {
     events: Arc<Events>,
     meters: Arc<Meters>,
     scrape: Scrape,
+    aside: Aside,
     door: Door,
     /// How many connections each address has; at most [`CONNECTIONS_MAX`] addresses.
     connected: Mutex<BTreeMap<IpAddr, usize>>,
@@ -119,6 +122,7 @@ impl Admin {
             events: Arc::clone(events),
             meters: Arc::clone(meters),
             scrape: Scrape::default(),
+            aside: Aside::default(),
             door: Door::new(meters),
             connected: Mutex::default(),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),

@@ -1,5 +1,6 @@
 //! What the routes do: each takes what was asked to the part that knows, and hands its answer back.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use hyper::StatusCode;
@@ -21,8 +22,13 @@ pub(super) fn readiness(admin: &Admin, _: &Asked<'_>) -> Reply {
     admin.readiness()
 }
 
-pub(super) fn metrics(admin: &Admin, _: &Asked<'_>) -> Reply {
-    Reply::Text(StatusCode::OK, admin.scrape.page(clock::now, || admin.metrics()))
+pub(super) fn metrics(admin: Arc<Admin>, _: &Asked<'_>) -> Later {
+    match admin.scrape.last(clock::now()) {
+        Some(page) => Box::pin(ready(Reply::Text(StatusCode::OK, page))),
+        None => aside(admin, |admin| {
+            Reply::Text(StatusCode::OK, admin.scrape.page(clock::now, || admin.metrics()))
+        }),
+    }
 }
 
 pub(super) fn describe(admin: &Admin, _: &Asked<'_>) -> Reply {
@@ -55,11 +61,15 @@ pub(super) fn cluster(admin: &Admin, _: &Asked<'_>) -> Reply {
     Reply::ok(&admin.cluster())
 }
 
-pub(super) fn endpoints(admin: &Admin, asked: &Asked<'_>) -> Reply {
-    match Wanted::new(asked.query.pairs()).and_then(|wanted| admin.endpoints(&wanted)) {
+pub(super) fn endpoints(admin: Arc<Admin>, asked: &Asked<'_>) -> Later {
+    let wanted = match Wanted::new(asked.query.pairs()) {
+        Ok(wanted) => wanted,
+        Err(message) => return Box::pin(ready(Reply::invalid_query(message))),
+    };
+    aside(admin, move |admin| match admin.endpoints(&wanted) {
         Ok(endpoints) => Reply::ok(&endpoints),
         Err(message) => Reply::invalid_query(message),
-    }
+    })
 }
 
 pub(super) fn endpoint(admin: &Admin, asked: &Asked<'_>) -> Reply {
@@ -107,6 +117,18 @@ pub(super) fn mute(admin: &Admin, asked: &Asked<'_>) -> Reply {
 
 pub(super) fn unmute(admin: &Admin, asked: &Asked<'_>) -> Reply {
     orders::mute(&admin.seat, asked.named("id"), false)
+}
+
+/// Does what takes its time where nobody else waits for it.
+fn aside(admin: Arc<Admin>, deed: impl FnOnce(&Admin) -> Reply + Send + 'static) -> Later {
+    Box::pin(async move {
+        let within = Arc::clone(&admin);
+        let done = admin.aside.take(move || deed(&within)).await;
+        done.unwrap_or_else(|| {
+            let message = "The answer broke off half-way; see this node's log.";
+            Reply::error(StatusCode::INTERNAL_SERVER_ERROR, "unwritable", message)
+        })
+    })
 }
 
 fn key(asked: &Asked<'_>) -> EndpointKey {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use breaker::{Rung, State, View};
 use gossip::Reject;
 use quorum::electorate::Presence;
-use quorum::view::EndpointView;
+use quorum::view::Glance;
 use quorum::{Council, Standing};
 
 use super::{Admin, tenants};
@@ -28,9 +28,9 @@ impl Admin {
     pub(super) fn metrics(&self) -> String {
         let (now, meters) = (clock::now(), &*self.meters);
         for (_, endpoint) in self.seat.fleet().endpoints() {
-            let cluster = self.seat.council().endpoint(now, &endpoint.key);
+            let cluster = self.seat.council().glance(now, &endpoint.key);
             let view = endpoint.view(now);
-            look_at(meters, endpoint, &view, cluster.as_ref());
+            look_at(meters, endpoint, &view, cluster);
             tenants::measure(now, meters, endpoint);
         }
         for pool in self.seat.fleet().pools() {
@@ -55,7 +55,7 @@ impl Admin {
 }
 
 /// How an endpoint stands.
-fn look_at(meters: &Meters, endpoint: &Endpoint, view: &View, cluster: Option<&EndpointView>) {
+fn look_at(meters: &Meters, endpoint: &Endpoint, view: &View, cluster: Option<Glance>) {
     let name = endpoint.key.as_str();
     let gauge = |what: &str, value: f64| meters.gauge(what, &[("endpoint", name)]).set(value);
     let state = |scope| [("endpoint", name), ("scope", scope)];
@@ -67,10 +67,10 @@ fn look_at(meters: &Meters, endpoint: &Endpoint, view: &View, cluster: Option<&E
     meters.gauge("breaker_state", &state("local")).set(local);
     let is_open = cluster.is_some_and(|cluster| cluster.is_open);
     // Once the steward's probe has passed, the fleet tries it with canaries.
-    let is_tried = cluster.is_some_and(|cluster| cluster.canary.is_some());
+    let is_tried = cluster.is_some_and(|cluster| cluster.is_tried);
     let state_of_all = if is_open && is_tried { 2.0 } else { f64::from(u8::from(is_open)) };
     meters.gauge("breaker_state", &state("cluster")).set(state_of_all);
-    gauge("votes", cluster.map_or(0.0, |cluster| cluster.tally.counted as f64));
+    gauge("votes", cluster.map_or(0.0, |cluster| cluster.counted as f64));
     gauge("in_flight", f64::from(endpoint.in_flight()));
     gauge("upstream_misconfigured", f64::from(u8::from(endpoint.is_misconfigured())));
     let canaries = if view.rung == Some(Rung::Canary) { view.half_open_in_flight } else { 0 };

@@ -40,6 +40,15 @@ impl Drop for Writing<'_> {
 }
 
 impl Scrape {
+    /// The last page, if it is good enough at `now` or another is being written.
+    pub(super) fn last(&self, now: Duration) -> Option<Bytes> {
+        let is_written = self.is_written.load(Ordering::Acquire);
+        self.lock()
+            .as_ref()
+            .filter(|page| is_written || now < page.until)
+            .map(|page| page.text.clone())
+    }
+
     /// The page: the last one as long as it is good enough or another is being written, else a new one.
     /// `clock` tells the time, `write` writes.
     pub(super) fn page(

@@ -109,7 +109,7 @@ pub(super) static ROUTES: &[Route] = &[
         .access(Access::Anyone)
         .json::<Readiness>()
         .extras(NOT_READY),
-    Route::look("metrics", "metrics", Deed::Now(deeds::metrics))
+    Route::look("metrics", "metrics", Deed::Later(deeds::metrics))
         .summary("What is counted, as Prometheus reads it.")
         .access(Access::Scraper)
         .text("text/plain"),
@@ -130,7 +130,7 @@ pub(super) static ROUTES: &[Route] = &[
         .query(FOLLOW)
         .text("text/event-stream")
         .extras(TOO_MANY_FOLLOWERS),
-    Route::look("admin/v1/endpoints", "endpoints", Deed::Now(deeds::endpoints))
+    Route::look("admin/v1/endpoints", "endpoints", Deed::Later(deeds::endpoints))
         .summary("Every endpoint: this node's breaker, the fleet's verdict, the votes.")
         .query(WANTED)
         .json::<Endpoints>(),

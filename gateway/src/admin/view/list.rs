@@ -2,6 +2,7 @@
 //!
 //! Invariants: an answer has at most [`LIMIT_MAX`] rows; rows come in the order of the configuration.
 
+use std::iter;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ use crate::fleet::{Endpoint, Fleet, Pool};
 
 /// The most rows of one answer: as many as there can be endpoints.
 pub(crate) const LIMIT_MAX: usize = ENDPOINTS_MAX;
+
+/// Endpoints that are looked at under one lock of the council: it is wanted meanwhile for what the fleet
+/// decides, and to look at ten thousand takes many milliseconds.
+const A_HOLD: usize = 256;
 
 /// The endpoints of this node, or those that were asked for.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -110,15 +115,16 @@ fn limit(value: &str) -> Result<usize, String> {
 }
 
 impl Endpoints {
-    /// The rows that are wanted, as they are at `now`. `council` locks the council: once, and for as long
-    /// as it takes to look, not to write.
+    /// The rows that are wanted, as they are at `now`. `council` locks the council: again and again, each
+    /// time for a few endpoints and for as long as it takes to look, not to write. What is said of one
+    /// endpoint belongs together, here and among the counts.
     ///
     /// # Errors
     /// What is wrong with what is wanted, and what to do.
     pub(crate) fn new<'c>(
         now: Duration,
         (me, fleet): (&NodeId, &Fleet),
-        council: impl FnOnce() -> MutexGuard<'c, Council>,
+        council: impl Fn() -> MutexGuard<'c, Council>,
         wanted: &Wanted,
     ) -> Result<Self, String> {
         if let Some(pool) = &wanted.pool
@@ -126,31 +132,38 @@ impl Endpoints {
         {
             return Err("There is no such pool: GET /admin/v1/endpoints shows their names.".into());
         }
-        let all = || fleet.endpoints().map(|(pool, endpoint)| (&**pool, &**endpoint));
+        let all = fleet.endpoints().map(|(pool, endpoint)| (&**pool, &**endpoint));
+        let all: Vec<(&Pool, &Endpoint)> = all.collect();
         let place = |after: &String| {
-            let place = all().position(|(_, endpoint)| endpoint.key.as_str() == after);
+            let place = all.iter().position(|(_, endpoint)| endpoint.key.as_str() == after);
             place
                 .ok_or("after names no endpoint: begin anew without it, the configuration changed.")
         };
         let first = wanted.after.as_ref().map(place).transpose()?.map_or(0, |place| place + 1);
+        let places = all.iter().enumerate().skip(first);
         let mut rest =
-            all().skip(first).filter(|(pool, endpoint)| wanted.has(now, pool, endpoint)).peekable();
-        let shown: Vec<(&Pool, &Endpoint)> = rest.by_ref().take(wanted.limit).collect();
+            places.filter(|(_, (pool, endpoint))| wanted.has(now, pool, endpoint)).peekable();
+        let shown: Vec<(usize, _)> = rest.by_ref().take(wanted.limit).collect();
         let has_more = rest.peek().is_some();
-        let after = shown.last().filter(|_| has_more).map(|(_, last)| last.key.to_string());
+        let after = shown.last().filter(|_| has_more).map(|(_, (_, last))| last.key.to_string());
 
-        let council = council();
-        let seat = Seated::new(now, me, &council);
-        let views = shown.iter().map(|(_, endpoint)| council.endpoint(now, &endpoint.key));
-        let views: Vec<_> = views.collect();
-        let mut counts = Counts::default();
-        for (_, endpoint) in all() {
-            counts.count(now, endpoint, council.is_open(&endpoint.key));
+        let (mut counts, mut endpoints) = (Counts::default(), Vec::with_capacity(shown.len()));
+        let (mut shown, mut end) = (shown.into_iter().peekable(), 0);
+        for batch in all.chunks(A_HOLD) {
+            end += batch.len();
+            let of_batch = iter::from_fn(|| shown.next_if(|(place, _)| *place < end));
+            let of_batch: Vec<(&Pool, &Endpoint)> = of_batch.map(|(_, one)| *one).collect();
+            let council = council();
+            let seat = Seated::new(now, me, &council);
+            let views = council.endpoints(now, of_batch.iter().map(|(_, one)| &one.key));
+            for (_, endpoint) in batch {
+                counts.count(now, endpoint, council.is_open(&endpoint.key));
+            }
+            drop(council);
+            let rows = of_batch.into_iter().zip(views);
+            let cases = rows.filter_map(|(one, view)| Some(Case::new(now, one, view?, &seat)));
+            endpoints.extend(cases.map(|case| EndpointRow::new(&case)));
         }
-        drop(council);
-        let rows = shown.into_iter().zip(views);
-        let rows = rows.filter_map(|(one, view)| Some(Case::new(now, one, view?, &seat)));
-        let endpoints = rows.map(|case| EndpointRow::new(&case)).collect();
         Ok(Self { endpoints, counts, after })
     }
 }

@@ -1,5 +1,6 @@
 //! What may be asked of the list, what a page holds, and how long the largest list takes.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,6 +127,50 @@ fn others() -> Vec<Member> {
         heard: (0..20).map(heard).collect(),
     };
     (1..50).map(member).collect()
+}
+
+#[test]
+fn a_long_list_is_whole_and_holds_nobody_up() {
+    let (me, fleet, deputy) = deputy(3, 300);
+    let out = [0, 1, A_HOLD - 1, A_HOLD, A_HOLD + 1, 2 * A_HOLD, 899];
+    let all: Vec<_> = fleet.endpoints().map(|(_, endpoint)| endpoint).collect();
+    out.iter().for_each(|place| all[*place].hold(NOW));
+    let holds = Cell::new(0);
+    let list = |pairs: &[(&str, &str)]| {
+        let council = || {
+            holds.set(holds.get() + 1);
+            deputy.council()
+        };
+        Endpoints::new(NOW, (&me, &fleet), council, &asked(pairs).unwrap()).unwrap()
+    };
+    let names: Vec<&str> = all.iter().map(|endpoint| endpoint.key.as_str()).collect();
+    assert_eq!(keys(&list(&[])), names, "in their order");
+    assert_eq!(holds.get(), 4, "900 endpoints, 256 at a time");
+    let wanted: Vec<&str> = out.iter().map(|place| names[*place]).collect();
+    assert_eq!(keys(&list(&[("state", "out")])), wanted);
+    let page = list(&[("state", "out"), ("after", names[A_HOLD - 1]), ("limit", "3")]);
+    assert_eq!(keys(&page), wanted[3..6]);
+    assert_eq!(page.after.as_deref(), Some(names[2 * A_HOLD]));
+    assert_eq!((page.counts.endpoints, page.counts.out), (900, 7));
+}
+
+#[test]
+fn what_is_looked_up_together_is_what_is_looked_up_one_by_one() {
+    let (_, fleet, deputy) = deputy(20, 8);
+    deputy.round(NOW, &others());
+    let council = deputy.council();
+    let keys: Vec<&EndpointKey> = fleet.endpoints().map(|(_, endpoint)| &endpoint.key).collect();
+    let together = council.endpoints(NOW, keys.iter().copied());
+    for (key, view) in keys.into_iter().zip(together) {
+        let alone = council.endpoint(NOW, key).unwrap();
+        let glance = council.glance(NOW, key).unwrap();
+        assert_eq!((glance.is_open, glance.counted), (alone.is_open, alone.tally.counted));
+        assert_eq!(glance.is_tried, alone.canary.is_some());
+        assert_eq!(alone.tally, council.count(NOW, key));
+        assert_eq!(alone.votes, council.votes_on(NOW, key));
+        assert_eq!(view, Some(alone));
+    }
+    assert_eq!(council.endpoints(NOW, [&EndpointKey::new("m-1/no")]), [None]);
 }
 
 #[test]
