@@ -37,6 +37,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
+use hyper::header::HeaderMap;
 use hyper::{Method, Request, Response, StatusCode};
 use quorum::Denominator;
 use tokio::net::{TcpListener, TcpStream};
@@ -45,9 +46,9 @@ use tokio::sync::{Semaphore, watch};
 use self::answer::Reply;
 use self::aside::Aside;
 use self::attempts::Attempts;
-use self::audit::Caller;
+use self::audit::{Caller, Strangers};
 pub use self::auth::Tokens;
-use self::auth::{Role, Stranger};
+use self::auth::{Keys, Role, Stranger};
 use self::path::Bound;
 use self::payload::Payload;
 use self::route::{Access, Asked, Deed, ROOT, Route};
@@ -64,9 +65,10 @@ use crate::proxy;
 use crate::reload::Reload;
 use crate::server::Door;
 
-/// Connections at a time; more wait.
+/// Connections at a time; one more is closed, so that its owner need not guess what it waits for.
 const CONNECTIONS_MAX: usize = 256;
-/// Connections of one address at a time; one more is closed, so that no stranger can take them all.
+/// Connections of one address at a time; one more is closed, so that no stranger can take them all. What
+/// counts as one address is what does so where tokens are guessed.
 const CONNECTIONS_OF_ONE_MAX: usize = 64;
 /// How long a request's body may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(10);
@@ -77,6 +79,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Admin {
     tokens: Arc<Tokens>,
     attempts: Attempts,
+    strangers: Strangers,
     reload: Arc<Reload>,
     seat: Arc<Seat>,
     history: Arc<History>,
@@ -116,6 +119,7 @@ impl Admin {
         Self {
             tokens,
             attempts: Attempts::default(),
+            strangers: Strangers::default(),
             reload,
             seat: Arc::clone(seat),
             history: Arc::clone(history),
@@ -144,10 +148,6 @@ impl Admin {
     pub async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let place = tokio::select! {
-                place = Arc::clone(&room).acquire_owned() => place,
-                _ = stop.wait_for(|stop| *stop) => return,
-            };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => return,
@@ -156,8 +156,9 @@ impl Admin {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
             let address = peer.ip().to_canonical();
-            let Some(entered) = Entered::new(&self, address) else { continue };
+            let Some(entered) = Entered::new(&self, attempts::source(address)) else { continue };
             let (admin, mut stop) = (Arc::clone(&self), stop.clone());
             tokio::spawn(async move {
                 let (_place, _entered) = (place, entered);
@@ -223,8 +224,8 @@ impl Admin {
         let chosen = found.iter().find(|(route, _)| route.method == wanted);
         let who = chosen.or(found.first()).map_or(Access::Reader, |(route, _)| route.access);
         let mut caller = Caller { role: None, address, request_id, path };
-        let role = match self.admit(&head.headers, address, who) {
-            Ok(role) => role,
+        let Admitted { role, is_known } = match self.admit(&head.headers, address, who) {
+            Ok(admitted) => admitted,
             Err(reply) => {
                 let is_counted = !matches!(reply.result(), "too_many_attempts");
                 if let (Some((route, _)), true) = (chosen, is_counted) {
@@ -255,7 +256,8 @@ impl Admin {
             }
         };
         let reason = audit::reason(&body);
-        let asked = Asked { path: bound.clone(), query, headers: &head.headers, body, role };
+        let asked =
+            Asked { path: bound.clone(), query, headers: &head.headers, body, role, is_known };
         let reply = match route.deed {
             Deed::Now(deed) => deed(self, &asked),
             Deed::Later(deed) => deed(Arc::clone(self), &asked).await,
@@ -267,33 +269,66 @@ impl Admin {
     /// Who asks, where that matters.
     fn admit(
         &self,
-        headers: &hyper::HeaderMap,
+        headers: &HeaderMap,
         address: IpAddr,
         access: Access,
-    ) -> Result<Role, Reply> {
+    ) -> Result<Admitted, Reply> {
         let keys = self.tokens.keys();
+        let stranger = Admitted { role: Role::Read, is_known: false };
         match access {
-            Access::Anyone => return Ok(Role::Read),
-            Access::Scraper if !keys.protect_metrics() => return Ok(Role::Read),
-            Access::Scraper | Access::Reader | Access::Operator => {}
+            Access::Anyone => Ok(stranger),
+            Access::Scraper if !keys.protect_metrics() => Ok(stranger),
+            Access::Guest => Ok(self.recognise(&keys, headers, address).unwrap_or(stranger)),
+            Access::Scraper | Access::Reader | Access::Operator => {
+                self.recognise(&keys, headers, address)
+            }
         }
-        if auth::is_from_elsewhere(headers) || !keys.are_set() && auth::is_worldly(headers) {
+    }
+
+    /// Who it is that shows these headers.
+    fn recognise(
+        &self,
+        keys: &Keys,
+        headers: &HeaderMap,
+        address: IpAddr,
+    ) -> Result<Admitted, Reply> {
+        // A token is never sent along by a browser on its own: who shows it means to ask. Where none is
+        // asked for, all that is known of a page is where it came from.
+        if !keys.are_set() && (auth::is_from_elsewhere(headers) || auth::is_worldly(headers)) {
             let message = "A page of another origin may not ask; use curl or this node's own page.";
             return Err(Reply::error(StatusCode::FORBIDDEN, "foreign_origin", message));
         }
         let now = clock::now();
-        // Who shows nothing guesses nothing, and is told what is wanted all the same.
-        if let (Some(wait), true) = (self.attempts.barred(now, address), auth::shows(headers)) {
-            return Err(Reply::too_many_attempts(wait));
-        }
-        keys.role(headers).map_err(|stranger| {
-            match stranger {
-                Stranger::Wrong => self.attempts.failed(now, address),
-                Stranger::Silent => {}
+        match (keys.role(headers), self.attempts.barred(now, address)) {
+            (Ok(role), wait) => {
+                let token = keys.hash(role);
+                if let (Some(wait), Some(token)) = (wait, token)
+                    && !self.attempts.is_known(now, address, token)
+                {
+                    return Err(Reply::too_many_attempts(wait));
+                }
+                if let Some(token) = token {
+                    self.attempts.succeeded(now, address, token);
+                }
+                Ok(Admitted { role, is_known: true })
             }
-            Reply::unauthorized()
-        })
+            // Who shows nothing guesses nothing, and is told what is wanted all the same.
+            (Err(Stranger::Silent), _) => Err(Reply::unauthorized()),
+            (Err(Stranger::Wrong), Some(wait)) => Err(Reply::too_many_attempts(wait)),
+            (Err(Stranger::Wrong), None) => {
+                self.attempts.failed(now, address);
+                Err(Reply::unauthorized())
+            }
+        }
     }
+}
+
+/// Whoever is let in.
+#[derive(Clone, Copy)]
+struct Admitted {
+    role: Role,
+    /// Whether it is known who that is: by a token, or because none is asked for.
+    is_known: bool,
 }
 
 /// A connection's part of what its address may have.

@@ -83,7 +83,7 @@ const MASK: &str = "***";
 /// that is refused; nothing is kept in any of these cases.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
     let text = read_text(path)?;
-    parse_here(&text, &file_name(path))
+    parse_overridden(&text, &file_name(path), &|variable| std::env::var(variable).ok())
 }
 
 /// What errors call the file at `path`: one line, whatever its name is.
@@ -116,19 +116,22 @@ pub fn read_text(path: &Path) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|_| refuse("the file is not UTF-8 text", "save it as UTF-8"))
 }
 
-/// Checks and takes apart the configuration in `text`, with variables and overrides taken from the
-/// environment of the process; `source_name` is what errors call the file.
+/// Checks and takes apart the configuration in `text` with what the environment of the process
+/// overrides; `source_name` is what errors call the file, `env` answers for `${VARIABLE}`.
 ///
 /// # Errors
 /// The text or an override says something that is refused; the error is one line with the place and
 /// the cure.
-pub fn parse_here(text: &str, source_name: &str) -> Result<Config, ConfigError> {
+pub fn parse_overridden(
+    text: &str,
+    source_name: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
     let overrides = Overrides::of(std::env::vars_os())?;
-    parse_over(text, source_name, &|variable| std::env::var(variable).ok(), &overrides)
+    parse_over(text, source_name, env, &overrides)
 }
 
-/// The same with `env`, which answers for `${VARIABLE}`, in place of the environment: nothing is
-/// overridden.
+/// The same where nothing is overridden.
 ///
 /// # Errors
 /// The text says something that is refused; the error is one line with the place and the cure.

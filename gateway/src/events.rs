@@ -28,6 +28,10 @@ use crate::clock;
 pub const KEPT: usize = 1_024;
 /// How many may follow at a time.
 pub const FOLLOWERS_MAX: usize = 32;
+/// Largest detail of an event, in bytes: with it the ring takes 22 MiB at most.
+const DETAIL_BYTES_MAX: usize = 16 * 1024;
+/// Longest sentence of an event, in bytes.
+const WHAT_BYTES_MAX: usize = 4 * 1024;
 /// What a follower is given in one piece, unless a single event is larger.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
@@ -272,7 +276,7 @@ impl Events {
     /// The server-sent event. JSON escapes every line end, so that no text can begin a line.
     fn frame(&self, seq: u64, event: Event) -> Bytes {
         let Event { kind, endpoint, node, what, detail } = event;
-        let id = format!("{}-{seq}", self.boot);
+        let (id, what, detail) = (self.id(seq), short(what), bounded(detail));
         let data = json!({
             "id": id,
             "unix_ms": clock::wall_millis(),
@@ -285,10 +289,29 @@ impl Events {
         Bytes::from(format!("id: {id}\nevent: {}\ndata: {data}\n\n", kind.as_str()))
     }
 
+    fn id(&self, seq: u64) -> String {
+        format!("{}-{seq}", self.boot)
+    }
+
     fn ring(&self) -> MutexGuard<'_, Ring> {
         // Every critical section leaves the ring whole, so that a panic elsewhere spoils nothing.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The beginning of a sentence that is too long.
+fn short(mut what: String) -> String {
+    if what.len() > WHAT_BYTES_MAX {
+        what.truncate(what.floor_char_boundary(WHAT_BYTES_MAX));
+        what.push('…');
+    }
+    what
+}
+
+/// The object, or how large it was if it is too large to be kept.
+fn bounded(detail: Value) -> Value {
+    let bytes = detail.to_string().len();
+    if bytes > DETAIL_BYTES_MAX { json!({ "left_out_bytes": bytes }) } else { detail }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod source;
 mod status;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 
 use self::source::{Print, Reading};
 pub use self::status::{Checked, Failure, Reloaded, Status};
+use self::variables::Names;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::events::{Event, Events, Kind};
@@ -74,6 +76,8 @@ pub struct Reload {
 
 struct State {
     config: Arc<Config>,
+    /// The variables of the environment that its file names.
+    variables: Arc<Names>,
     loaded_unix_ms: u64,
     last_error: Option<Failure>,
     /// The files that count, and what they held when they were last tried, with whatever success.
@@ -93,8 +97,11 @@ impl Reload {
         // The first look at the files is a try, whatever they hold: they may have become others since
         // the configuration was read.
         let held = Print::of(&Reading::default(), config.files()).contents;
+        let own = source.as_deref().and_then(|path| config::read_text(path).ok());
+        let own = own.map(|text| variables::parse_own(&text, "").1).unwrap_or_default();
         let state = State {
             config: Arc::new(config.clone()),
+            variables: Arc::new(own),
             loaded_unix_ms: clock::wall_millis(),
             last_error: None,
             held,
@@ -142,20 +149,20 @@ impl Reload {
         self.lock().last_error.clone()
     }
 
-    /// Looks whether `text` could be taken on; nothing changes.
+    /// Looks whether `text` could be taken on; nothing changes. Whoever sends a text does not own the
+    /// environment of this process: only the variables that the running configuration's own file names
+    /// are looked up, and what they hold is not shown.
     ///
     /// # Errors
     /// What is wrong, in one line.
     pub async fn check(self: &Arc<Self>, text: String) -> Result<Checked, String> {
         let this = Arc::clone(self);
         let checked = tokio::task::spawn_blocking(move || {
-            let config = parse(&text, "the text")?;
+            let allowed = this.lock().variables.clone();
+            let (config, yaml) = variables::parse_foreign(&text, "the text", &allowed)?;
             this.adopter.try_on(&config)?;
-            Ok(Checked {
-                hash: config.hash(),
-                yaml: config.effective_yaml(),
-                needs_restart: restart::keys(&this.boot, &config),
-            })
+            let (hash, needs_restart) = (config.hash(), restart::keys(&this.boot, &config));
+            Ok(Checked { hash, yaml, needs_restart })
         });
         checked.await.unwrap_or_else(|_| Err("the check broke off; see the log".to_owned()))
     }
@@ -223,7 +230,7 @@ impl Reload {
                 if reloaded.changed {
                     tracing::info!(hash, added, removed, changed, "the configuration is another");
                     let event = Event::new(Kind::Config, "the configuration is another");
-                    self.events.tell(event.detail(reloaded.json()));
+                    self.events.tell(event.detail(reloaded.news()));
                 }
                 if !reloaded.needs_restart.is_empty() {
                     let keys = reloaded.needs_restart.join(", ");
@@ -248,7 +255,8 @@ impl Reload {
         // What could not be read or understood is remembered too, so that it is not tried again.
         self.lock().tried = Print::of(reading, was.files());
         let (name, text) = reading.text()?;
-        let config = parse(text, name)?;
+        let (config, names) = variables::parse_own(text, name);
+        let config = config?;
         let print = Print::of(reading, config.files());
         let is_same = config == *was && print.contents == self.lock().held;
         self.lock().tried = print.clone();
@@ -256,6 +264,7 @@ impl Reload {
         let (hash, needs_restart) = (config.hash(), restart::keys(&self.boot, &config));
         let mut state = self.lock();
         state.last_error = None;
+        state.variables = Arc::new(names);
         if !is_same {
             state.held = print.contents;
             state.config = Arc::new(config);
@@ -279,8 +288,4 @@ impl Reload {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn parse(text: &str, name: &str) -> Result<Config, String> {
-    config::parse_here(text, name).map_err(|error| error.to_string())
 }

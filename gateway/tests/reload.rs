@@ -135,8 +135,11 @@ async fn k08_what_the_environment_lacks_refuses_and_what_it_holds_is_never_shown
         plain.replace("\" }\n", &format!("{key}\n"))
     };
     let mut by = Command::new(BINARY);
-    by.env("GOOD_KEY", CANARY).env("EMPTY_KEY", "").env("TORN_KEY", format!("{CANARY}\nx"));
-    by.env("QUORUMGATE__RETRY__MAX_ATTEMPTS", "7");
+    by.env("GOOD_KEY", CANARY)
+        .env("OTHER_KEY", CANARY)
+        .env("EMPTY_KEY", "")
+        .env("TORN_KEY", format!("{CANARY}\nx"))
+        .env("QUORUMGATE__RETRY__MAX_ATTEMPTS", "7");
     let stand = Stand::start_by(by, &plain);
     let answer = stand.take(&with("GOOD_KEY")).await;
     assert_eq!(answer["endpoints"]["changed"][0], "m/a", "{answer}");
@@ -152,6 +155,16 @@ async fn k08_what_the_environment_lacks_refuses_and_what_it_holds_is_never_shown
     let (_, checked) = stand.act("config/check", &with("GOOD_KEY")).await;
     let said = format!("{checked}{}{}", stand.config().await, stand.gateway.log().join("\n"));
     assert!(!said.contains("CANARY"), "{said}");
+    // In a place where values are shown, what the environment holds is not; what it holds beside what the
+    // file names is not even looked up.
+    let shown = |variable: &str| with(variable).replace("api_key", "upstream_model");
+    let (status, checked) = stand.act("config/check", &shown("GOOD_KEY")).await;
+    assert_eq!(status, StatusCode::OK, "{checked}");
+    assert!(!checked.to_string().contains("CANARY"), "{checked}");
+    let (status, checked) = stand.act("config/check", &shown("OTHER_KEY")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{checked}");
+    let checked = checked.to_string();
+    assert!(checked.contains("OTHER_KEY") && !checked.contains("CANARY"), "{checked}");
     assert_eq!(stand.config().await["yaml"], good["yaml"]);
 }
 

@@ -1,10 +1,14 @@
 //! How often wrong tokens come from one address: who guesses is made to wait.
 //!
 //! A wrong token costs its address one attempt; attempts come back one a second. An address without
-//! attempts is not listened to, with whatever token, so that guessing on is of no use. No address
-//! can use up another's. Who shows no token at all guesses nothing and is not counted.
+//! attempts is not listened to, so that guessing on is of no use. No address can use up another's. Who
+//! shows no token at all guesses nothing and is not counted.
 //!
-//! Invariant: at most [`ADDRESSES_MAX`] addresses are remembered; the one that guessed least makes room.
+//! Behind one address there may be many people, and one who guesses would lock the others out. A token
+//! that was right from there within the last hour is listened to all the same.
+//!
+//! Invariant: at most [`ADDRESSES_MAX`] addresses are remembered, of either kind; the one that guessed
+//! least, or showed its token the longest ago, makes room.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,12 +21,19 @@ const ADDRESSES_MAX: usize = 1_024;
 const ATTEMPTS_MAX: u32 = 20;
 /// An attempt comes back after this.
 const RETURN: Duration = Duration::from_secs(1);
+/// A token that was right is known for this long.
+const KNOWN: Duration = Duration::from_secs(60 * 60);
+
+/// The hash of a token.
+type Hash = [u8; 32];
 
 /// The addresses that showed wrong tokens of late.
 #[derive(Default)]
 pub(super) struct Attempts {
     /// When all attempts of an address will have come back.
     whole_at: Mutex<BTreeMap<IpAddr, Duration>>,
+    /// When a right token last came from an address.
+    right_at: Mutex<BTreeMap<(IpAddr, Hash), Duration>>,
 }
 
 impl Attempts {
@@ -52,8 +63,28 @@ impl Attempts {
     }
 }
 
+impl Attempts {
+    /// The right token of this hash came from this address.
+    pub(super) fn succeeded(&self, now: Duration, address: IpAddr, token: &Hash) {
+        let mut known = self.right_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = (source(address), *token);
+        if known.len() >= ADDRESSES_MAX && !known.contains_key(&shown) {
+            let oldest = known.iter().min_by_key(|(_, at)| **at).map(|(oldest, _)| *oldest);
+            oldest.and_then(|oldest| known.remove(&oldest));
+        }
+        known.insert(shown, now);
+    }
+
+    /// Whether this token was right when it last came from this address, not long ago.
+    pub(super) fn is_known(&self, now: Duration, address: IpAddr, token: &Hash) -> bool {
+        let known = self.right_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = known.get(&(source(address), *token));
+        at.is_some_and(|at| now.saturating_sub(*at) < KNOWN)
+    }
+}
+
 /// What counts as one address: with IPv6 its network of 64 bits, of which one host has all.
-fn source(address: IpAddr) -> IpAddr {
+pub(super) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) & !u128::from(u64::MAX);
@@ -107,6 +138,24 @@ mod tests {
         }
         assert!(attempts.barred(at(0), address("2001:db8::ffff")).is_some());
         assert_eq!(attempts.barred(at(0), address("2001:db8:0:1::1")), None);
+    }
+
+    #[test]
+    fn a_token_that_was_right_is_known_for_an_hour_at_its_address() {
+        let (attempts, office) = (Attempts::default(), address("10.0.0.1"));
+        attempts.succeeded(at(0), office, &[7; 32]);
+        assert!(attempts.is_known(at(3_599), office, &[7; 32]));
+        assert!(!attempts.is_known(at(3_600), office, &[7; 32]), "an hour later");
+        assert!(!attempts.is_known(at(0), office, &[8; 32]), "another token");
+        assert!(!attempts.is_known(at(0), address("10.0.0.2"), &[7; 32]), "from elsewhere");
+        attempts.succeeded(at(3_000), office, &[7; 32]);
+        assert!(attempts.is_known(at(6_000), office, &[7; 32]), "the last time counts");
+        for host in 0..10_000_u32 {
+            let other = IpAddr::V4((0x0b00_0000 + host).into());
+            attempts.succeeded(at(6_001), other, &[7; 32]);
+        }
+        assert_eq!(attempts.right_at.lock().unwrap().len(), ADDRESSES_MAX);
+        assert!(!attempts.is_known(at(6_001), office, &[7; 32]), "the oldest made room");
     }
 
     #[test]

@@ -85,6 +85,14 @@ impl Keys {
         self.full.is_some() || self.read.is_some()
     }
 
+    /// The hash of the token that has this role, if there is one.
+    pub(super) fn hash(&self, role: Role) -> Option<&[u8; 32]> {
+        match role {
+            Role::Full => self.full.as_ref(),
+            Role::Read => self.read.as_ref(),
+        }
+    }
+
     /// The role of a caller. Both hashes are always compared whole, so that the time taken says
     /// nothing of how close a guess was.
     pub(super) fn role(&self, headers: &HeaderMap) -> Result<Role, Stranger> {
@@ -110,11 +118,6 @@ impl Keys {
             Err(Stranger::Wrong)
         }
     }
-}
-
-/// Whether a token, or what may be meant for one, is shown.
-pub(super) fn shows(headers: &HeaderMap) -> bool {
-    headers.contains_key(AUTHORIZATION)
 }
 
 /// Whether a browser sends this on behalf of a page of another origin. Without a token, on loopback,

@@ -18,8 +18,8 @@ pub(super) fn health(admin: &Admin, _: &Asked<'_>) -> Reply {
     admin.health()
 }
 
-pub(super) fn readiness(admin: &Admin, _: &Asked<'_>) -> Reply {
-    admin.readiness()
+pub(super) fn readiness(admin: &Admin, asked: &Asked<'_>) -> Reply {
+    admin.readiness(asked.is_known)
 }
 
 pub(super) fn metrics(admin: Arc<Admin>, _: &Asked<'_>) -> Later {

@@ -53,7 +53,11 @@ pub(super) fn checked(_: &mut SchemaGenerator) -> Schema {
         "properties": {
             "ok": { "const": true },
             "hash": { "type": "string", "description": "What its hash would be." },
-            "yaml": { "type": "string", "description": "What it amounts to; secrets are masked." },
+            "yaml": {
+                "type": ["string", "null"],
+                "description": "What it amounts to; secrets are masked, and so is what the environment \
+                    gives. null: the environment gives something that cannot be masked.",
+            },
             "needs_restart": needs_restart(),
         },
     })

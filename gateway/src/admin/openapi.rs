@@ -90,7 +90,7 @@ fn operation(
         "responses": responses(route, &mut generators.answers, error),
         "security": match route.access {
             Access::Anyone => json!([]),
-            Access::Scraper => json!([{}, { "token": [] }]),
+            Access::Guest | Access::Scraper => json!([{}, { "token": [] }]),
             Access::Reader | Access::Operator => json!([{ "token": [] }]),
         },
     });
@@ -144,7 +144,7 @@ fn responses(route: &Route, generator: &mut SchemaGenerator, error: &Value) -> V
     for extra in route.extras {
         // A document that says "not well" is the same document as the one that says "well".
         let content = match (route.access, route.answer) {
-            (Access::Anyone, Answer::Json(_)) => content.clone(),
+            (Access::Anyone | Access::Guest, Answer::Json(_)) => content.clone(),
             _ => json!({ "application/json": { "schema": error } }),
         };
         let described = json!({ "description": extra.about, "content": content });
@@ -157,7 +157,7 @@ fn responses(route: &Route, generator: &mut SchemaGenerator, error: &Value) -> V
 fn refusals(route: &Route) -> Vec<(u16, &'static str)> {
     let mut refusals = vec![(400, "The query, or the body, cannot be understood.")];
     let wants_token = match route.access {
-        Access::Anyone => false,
+        Access::Anyone | Access::Guest => false,
         Access::Scraper | Access::Reader | Access::Operator => true,
     };
     if wants_token {

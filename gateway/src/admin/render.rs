@@ -26,8 +26,9 @@ impl Admin {
         Reply::written(status, &health)
     }
 
-    pub(super) fn readiness(&self) -> Reply {
+    pub(super) fn readiness(&self, is_for_operators: bool) -> Reply {
         let readiness = Readiness::new(&self.condition(clock::now()));
+        let readiness = if is_for_operators { readiness } else { readiness.for_strangers() };
         let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Reply::written(status, &readiness)
     }

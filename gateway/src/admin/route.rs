@@ -24,6 +24,8 @@ pub(super) const ROOT: &str = "/admin/v1/";
 pub(super) enum Access {
     /// Anyone: whoever watches a process need not hold its keys.
     Anyone,
+    /// Anyone; who shows a token is told more.
+    Guest,
     /// Anyone, unless the configuration protects the page of metrics.
     Scraper,
     /// Whoever holds a token.
@@ -44,6 +46,8 @@ pub(super) struct Asked<'a> {
     pub(super) body: Bytes,
     /// What the caller may do.
     pub(super) role: super::auth::Role,
+    /// Whether the caller has shown a token, or none is asked for.
+    pub(super) is_known: bool,
 }
 
 impl Asked<'_> {
@@ -156,8 +160,10 @@ pub(super) struct Route {
     pub(super) answer: Answer,
     pub(super) extras: &'static [Extra],
     pub(super) deed: Deed,
-    /// As what an order is told to those who follow, and that it is audited; `None`: it changes nothing.
+    /// As what an order is told to those who follow, and that it is audited; `None`: it is no order.
     pub(super) news: Option<Kind>,
+    /// Whether an order is told to those who follow.
+    pub(super) is_told: bool,
 }
 
 impl Route {
@@ -175,6 +181,7 @@ impl Route {
             extras: &[],
             deed,
             news: None,
+            is_told: true,
         }
     }
 
@@ -217,9 +224,9 @@ impl Route {
         Self { answer: Answer::Json(schema), ..self }
     }
 
-    /// An order that only looks, so that nobody needs to hear of it.
+    /// An order that only looks: it is written down, but nobody needs to hear of it.
     pub(super) const fn changes_nothing(self) -> Self {
-        Self { news: None, ..self }
+        Self { is_told: false, ..self }
     }
 
     pub(super) const fn text(self, kind: &'static str) -> Self {

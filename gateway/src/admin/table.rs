@@ -105,8 +105,8 @@ pub(super) static ROUTES: &[Route] = &[
         .json::<Health>()
         .extras(STUCK),
     Route::look("readyz", "readiness", Deed::Now(deeds::readiness))
-        .summary("Whether clients should be sent here.")
-        .access(Access::Anyone)
+        .summary("Whether clients should be sent here; the sentences are for who shows a token.")
+        .access(Access::Guest)
         .json::<Readiness>()
         .extras(NOT_READY),
     Route::look("metrics", "metrics", Deed::Later(deeds::metrics))

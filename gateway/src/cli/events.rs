@@ -123,6 +123,10 @@ async fn tell(
             if let Some(id) = event.id {
                 *last = Some(id);
             }
+            // A place alone, told before anything happens.
+            if event.data.is_empty() {
+                continue;
+            }
             if !is_read(&line(&event.kind, &event.data, output))? {
                 return Ok(End::Read);
             }
@@ -146,7 +150,7 @@ fn line(kind: &str, data: &str, output: Output) -> String {
     )
 }
 
-/// One server-sent event.
+/// One server-sent event, or only a place among them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Event {
     id: Option<String>,
@@ -182,7 +186,7 @@ impl Reader {
     fn line(&mut self, line: &str) -> Option<Event> {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            return (!event.data.is_empty()).then_some(event);
+            return (!event.data.is_empty() || event.id.is_some()).then_some(event);
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -219,6 +223,14 @@ mod tests {
             events.extend(reader.read(tail));
             assert_eq!(events, wanted, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_place_without_an_event_is_kept_too() {
+        let places =
+            Reader::default().read(b": what happens follows\nid: 7-12\n\n: still here\n\n");
+        let place = Event { id: Some("7-12".to_owned()), ..Event::default() };
+        assert_eq!(places, [place]);
     }
 
     #[test]

@@ -85,8 +85,10 @@ fn log_as(format: LogFormat, level: &str) -> Result<(Lines, Relevel), Failure> {
     Ok((lines, relevel))
 }
 
+/// What is logged. Who ordered what is, whatever the level: the last directive for a target counts.
 fn filter(level: &str) -> EnvFilter {
-    EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
+    let with_audit = |level: &str| EnvFilter::try_new(format!("{level},audit=warn"));
+    with_audit(level).or_else(|_| with_audit("info")).unwrap_or_default()
 }
 
 /// A handle of stderr for one thread alone: the library's is locked while it writes, and others have
@@ -137,5 +139,27 @@ async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
     tokio::select! {
         served = mock::serve(listener, Mock::new(name)) => served.map_err(failed),
         _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    #[test]
+    fn no_level_silences_the_audit() {
+        for level in
+            ["error", "off", "warn", "audit=off", "info,audit=error", "audit=error,off", "=="]
+        {
+            let log = tracing_subscriber::registry().with(filter(level));
+            tracing::subscriber::with_default(log, || {
+                assert!(tracing::enabled!(target: "audit", tracing::Level::WARN), "{level}");
+            });
+        }
+        let log = tracing_subscriber::registry().with(filter("error"));
+        tracing::subscriber::with_default(log, || {
+            assert!(!tracing::enabled!(target: "gateway", tracing::Level::WARN));
+        });
     }
 }

@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A comment, which every reader of server-sent events passes over.
 const COMMENT: &[u8] = b": still here\n\n";
 /// The first line, so that the head of the answer goes out at once.
-const GREETING: &[u8] = b": what happens follows\n\n";
+const GREETING: &str = ": what happens follows\n";
 
 /// A place in the ring of events. Dropping it gives its seat back.
 pub struct Follower {
@@ -53,7 +53,7 @@ impl Follower {
     pub async fn next(mut self) -> Option<(Bytes, Self)> {
         if !self.is_greeted {
             self.is_greeted = true;
-            return Some((Bytes::from_static(GREETING), self));
+            return Some((self.greeting(), self));
         }
         loop {
             self.latest.mark_unchanged();
@@ -73,6 +73,18 @@ impl Follower {
                 }
             }
         }
+    }
+}
+
+impl Follower {
+    /// An id without an event: the place to read on from if the connection breaks before the first
+    /// event. Where there is a gap to be told, the place that the reader has is the better one.
+    fn greeting(&self) -> Bytes {
+        let id = match self.has_gap {
+            true => String::new(),
+            false => format!("id: {}\n", self.events.id(self.next.saturating_sub(1))),
+        };
+        Bytes::from(format!("{GREETING}{id}\n"))
     }
 }
 

@@ -72,6 +72,39 @@ async fn who_was_cut_off_resumes_without_loss_or_repetition() {
 }
 
 #[tokio::test]
+async fn who_is_cut_off_before_the_first_event_resumes_as_well() {
+    let events = events();
+    tell(&events, 10);
+    for (since, place) in [(Since::Now, "7-10"), (Since::Oldest, "7-0")] {
+        let (greeting, _) = events.follow(since, false).unwrap().next().await.unwrap();
+        let greeting = std::str::from_utf8(&greeting).unwrap().to_owned();
+        assert!(greeting.ends_with(&format!("\nid: {place}\n\n")), "{greeting}");
+        assert!(Since::parse(place).is_some());
+    }
+    tell(&events, 1);
+    assert_eq!(kept(&events, Since::parse("7-10").unwrap()).await[0]["id"], "7-11");
+    // Whoever has a gap to be told of keeps the place that says so.
+    let since = Since::parse("6-3").unwrap();
+    let (greeting, _) = events.follow(since, false).unwrap().next().await.unwrap();
+    assert_eq!(greeting.as_ref(), b": what happens follows\n\n");
+}
+
+#[tokio::test]
+async fn no_event_is_larger_than_the_ring_has_room_for() {
+    let events = events();
+    let names: Vec<String> = (0..10_000).map(|number| format!("pool/{number}")).collect();
+    events.tell(Event::new(Kind::Config, "ä".repeat(100_000)).detail(json!({ "names": names })));
+    let text = read(events.follow(Since::Oldest, true).unwrap()).await;
+    assert!(text.len() < DETAIL_BYTES_MAX + WHAT_BYTES_MAX + 1_024, "{}", text.len());
+    let told = data(&text).remove(0);
+    assert!(told["detail"]["left_out_bytes"].as_u64().unwrap() > 100_000, "{told}");
+    assert!(told["what"].as_str().unwrap().ends_with("ä…"), "{told}");
+    let small = json!({ "names": ["pool/1"] });
+    events.tell(Event::new(Kind::Config, "small").detail(small.clone()));
+    assert_eq!(kept(&events, Since::Oldest).await[1]["detail"], small);
+}
+
+#[tokio::test]
 async fn what_can_no_longer_be_told_is_said_to_be_a_gap() {
     let events = events();
     tell(&events, KEPT as u64 + 10);

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use crate::fleet::Changes;
 
+/// So many endpoints of a kind are named in an event.
+const NAMED_MAX: usize = 20;
+
 /// The configuration of the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -36,8 +39,9 @@ pub struct Failure {
 pub struct Checked {
     /// What its hash would be.
     pub hash: String,
-    /// What it amounts to; secrets are masked.
-    pub yaml: String,
+    /// What it amounts to; secrets are masked, and so is what the environment gives. `None`: the
+    /// environment gives something that cannot be masked, a number for example.
+    pub yaml: Option<String>,
     /// As in [`Status`].
     pub needs_restart: Vec<&'static str>,
 }
@@ -86,8 +90,22 @@ impl Checked {
 impl Reloaded {
     /// As the admin API answers `POST config/reload`.
     pub fn json(&self) -> Value {
+        self.written(usize::MAX)
+    }
+
+    /// The same for those who follow the events: how many endpoints, and the first names of each kind.
+    pub fn news(&self) -> Value {
+        let Changes { added, removed, changed } = &self.endpoints;
+        let mut news = self.written(NAMED_MAX);
+        news["counts"] = json!({
+            "added": added.len(), "removed": removed.len(), "changed": changed.len(),
+        });
+        news
+    }
+
+    fn written(&self, names_max: usize) -> Value {
         let names = |keys: &[EndpointKey]| -> Vec<String> {
-            keys.iter().map(EndpointKey::to_string).collect()
+            keys.iter().take(names_max).map(EndpointKey::to_string).collect()
         };
         let Changes { added, removed, changed } = &self.endpoints;
         json!({
@@ -100,5 +118,23 @@ impl Reloaded {
                 "changed": names(changed),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_news_of_a_reload_stay_small_however_many_endpoints_there_are() {
+        let keys = |count: u32| (0..count).map(|n| EndpointKey::new(&format!("m/{n}"))).collect();
+        let endpoints = Changes { added: keys(10_000), removed: keys(3), changed: keys(0) };
+        let (hash, needs_restart) = (String::new(), Vec::new());
+        let reloaded = Reloaded { changed: true, hash, needs_restart, endpoints };
+        let news = reloaded.news();
+        assert_eq!(news["counts"], json!({ "added": 10_000, "removed": 3, "changed": 0 }));
+        assert_eq!(news["endpoints"]["added"].as_array().unwrap().len(), NAMED_MAX);
+        assert!(news.to_string().len() < 4_096);
+        assert_eq!(reloaded.json()["endpoints"]["added"].as_array().unwrap().len(), 10_000);
     }
 }

@@ -53,7 +53,7 @@ impl Stand {
         let (taker, file) = (Arc::new(Taker::default()), directory.path().join("gw.yaml"));
         let text = text(directory.path());
         std::fs::write(&file, &text).unwrap();
-        let config = parse(&text, "test.yaml").unwrap();
+        let config = variables::parse_own(&text, "test.yaml").0.unwrap();
         let meters = Arc::new(Meters::new());
         let events = Arc::new(Events::new(NodeId::new("gw"), 1));
         let adopter = Arc::clone(&taker) as Arc<dyn Adopt>;
@@ -182,7 +182,7 @@ async fn two_who_ask_at_once_take_turns() {
 
 #[tokio::test]
 async fn without_a_file_there_is_nothing_to_reload() {
-    let config = parse(&text(2), "test.yaml").unwrap();
+    let config = variables::parse_own(&text(2), "test.yaml").0.unwrap();
     let (meters, taker) = (Arc::new(Meters::new()), Arc::new(Taker::default()));
     let events = Arc::new(Events::new(NodeId::new("gw"), 1));
     let reload = Reload::new(&config, None, taker, (&meters, &events));

@@ -112,6 +112,8 @@ pub(super) struct Entry {
     identity: Option<Arc<Identity>>,
     handshakes: Arc<Semaphore>,
     cuts: Cuts,
+    /// Whether nothing but HTTP/1.1 is spoken in the clear.
+    pub(super) is_plain: bool,
 }
 
 /// Connections and streams that were cut, by what the client left undone.
@@ -144,13 +146,14 @@ impl Entry {
             write: cut("write_stall"),
             idle: cut("idle"),
         };
-        Self { patiences, identity, handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)), cuts }
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        Self { patiences, identity, handshakes, cuts, is_plain: false }
     }
 
     /// The same entry with other patiences; connections that have come keep the ones they met.
     pub(super) fn heir(&self, patiences: Patiences) -> Self {
         let (identity, handshakes) = (self.identity.clone(), Arc::clone(&self.handshakes));
-        Self { patiences, identity, handshakes, cuts: self.cuts.clone() }
+        Self { patiences, identity, handshakes, cuts: self.cuts.clone(), is_plain: self.is_plain }
     }
 
     /// Serves a connection by `answer` until it ends; told to stop, it finishes what it is doing.
@@ -241,7 +244,7 @@ impl Entry {
                 tracing::debug!("TLS on a listener in the clear");
                 return None;
             }
-            if !PREFACE.starts_with(came) {
+            if self.is_plain || !PREFACE.starts_with(came) {
                 return Some((Version::Http1, Begun { first, io }));
             }
             if came.len() == PREFACE.len() {

@@ -2,6 +2,9 @@
 //!
 //! Whoever connects there is no better behaved: heads that do not come, answers that nobody takes, and
 //! requests that are refused half-way are met in the same way.
+//!
+//! Invariant: HTTP/1.1 only. An answer about a large fleet is tens of megabytes, and over HTTP/2 one
+//! connection could ask for a hundred of them at once.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,7 +39,9 @@ impl Door {
     /// A door that counts in `meters` whom it shows out.
     pub(crate) fn new(meters: &Meters) -> Self {
         let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
-        Self { entry: Entry::new(patiences, None, meters), stop: watch::Sender::new(Stop::Serving) }
+        let mut entry = Entry::new(patiences, None, meters);
+        entry.is_plain = true;
+        Self { entry, stop: watch::Sender::new(Stop::Serving) }
     }
 
     /// Serves a connection by `answer` until it ends.

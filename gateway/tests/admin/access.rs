@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::desk::{Ask, FULL, READ, dial, house, locked, plan, raw};
-use crate::local::House;
+use crate::local::{House, soon};
 
 const MEMBERS: &str = "/admin/v1/members";
 
@@ -87,6 +88,34 @@ async fn m01_who_guesses_waits_and_nobody_else_does() {
         assert_eq!(Ask::new("GET", MEMBERS).from(4).send(&house).await.status, 401);
     }
     assert_eq!(Ask::look("members").from(4).send(&house).await.status, 200);
+}
+
+#[tokio::test]
+async fn who_guesses_does_not_lock_out_whom_this_node_knows_at_the_same_address() {
+    let house = house().await;
+    let status =
+        async |token: &str| Ask::new("GET", MEMBERS).token(token).from(5).send(&house).await.status;
+    assert_eq!(status(READ).await, 200);
+    let mut refused = Vec::new();
+    for _ in 0..40 {
+        refused.push(status("a guess").await);
+    }
+    assert!(refused.contains(&429), "{refused:?}");
+    assert_eq!(status(READ).await, 200, "known from before");
+    assert_eq!(status(FULL).await, 429, "right, but never seen from there");
+}
+
+#[tokio::test]
+async fn a_token_is_proof_enough_behind_a_proxy_that_ends_tls() {
+    let house = house().await;
+    let ask = |method, path| {
+        let ask = Ask::new(method, path).header("origin", "https://gw.example.com");
+        ask.header("host", "gw.example.com")
+    };
+    let order = ask("POST", "/admin/v1/config/check").token(FULL).body("models: 7");
+    assert_eq!(order.send(&house).await.refused(), (400, "invalid_config".to_owned()));
+    assert_eq!(ask("GET", MEMBERS).token(READ).send(&house).await.status, 200);
+    assert_eq!(ask("GET", MEMBERS).send(&house).await.refused().0, 401);
 }
 
 #[tokio::test]
@@ -191,4 +220,33 @@ async fn m16_a_stranger_cannot_take_all_the_connections() {
     assert_eq!(Ask::look("members").send(&house).await.status, 200);
     assert!(Ask::new("GET", "/healthz").send(&house).await.status == 200);
     drop(held);
+}
+
+#[tokio::test]
+async fn m16_a_connection_too_many_is_closed_at_once() {
+    let house = house().await;
+    let mut held = Vec::new();
+    for host in [11, 12, 13, 14] {
+        for _ in 0..64 {
+            held.push(dial(IpAddr::from([127, 0, 0, host]), house.app.admin_address).await);
+        }
+    }
+    let mut more = dial(IpAddr::from([127, 0, 0, 15]), house.app.admin_address).await;
+    let read = soon("its end", more.read(&mut [0])).await;
+    assert!(read.is_err() || read.is_ok_and(|bytes| bytes == 0));
+    // Nothing was said on the others, and all are served.
+    let first = &mut held[0];
+    first.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    soon("an answer", first.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
+async fn operators_are_not_served_over_http2() {
+    let house = house().await;
+    // The preface and empty settings.
+    let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let answer = raw(house.app.admin_address, hello).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer:?}");
 }

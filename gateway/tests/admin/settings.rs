@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::desk::{Ask, READ};
-use crate::process::{Gateway, TOKEN};
+use crate::process::{Gateway, TOKEN, until};
 use crate::schema::complaints;
 
 /// The schema of a good answer.
@@ -63,4 +63,10 @@ models: [ {{ name: demo, endpoints: [ {{ name: a, address: \"http://127.0.0.1:9\
     assert_eq!(events.matches("\"operation\":\"reload\"").count(), 3, "{events}");
     assert!(events.contains("the configuration is another"), "{events}");
     assert!(!events.contains("\"operation\":\"check\""), "{events}");
+    until("both checks are written down", async || {
+        let lines = gateway.log();
+        let checks = lines.iter().filter(|line| line.contains("\"operation\":\"check\""));
+        checks.filter(|line| line.contains("\"target\":\"audit\"")).count() == 2
+    })
+    .await;
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use breaker::{Cause, Outcome, State};
 use gateway::clock;
 
+use crate::desk::{self, FULL, READ, locked};
 use crate::local::{Ask, House, Plan, mock, nobody, soon, until};
 
 const BREAKER: &str =
@@ -84,6 +85,26 @@ async fn ready_says_what_is_to_be_known_and_a_pool_that_is_out_leaves_it_ready()
     let reason = &told["reasons"][0];
     assert_eq!((status, &told["ready"], &reason["code"]), (200, &true.into(), &"all_out".into()));
     assert!(reason["message"].as_str().unwrap().contains("1 of 1 pools (demo)"), "{told}");
+}
+
+#[tokio::test]
+async fn ready_tells_a_stranger_the_codes_and_who_shows_a_token_the_rest() {
+    let (address, _mock) = mock("a").await;
+    let plan = Plan::of(&[("a", address)]).top(BREAKER);
+    let house = plan.start_as(|config| locked(&mut config.admin)).await;
+    open(&house, "a");
+    house.reaches("a", State::Open).await;
+    let ask = || desk::Ask::new("GET", "/readyz");
+    for (ask, is_told) in [
+        (ask(), false),
+        (ask().token("wrong"), false),
+        (ask().token(READ), true),
+        (ask().token(FULL), true),
+    ] {
+        let told = ask.send(&house).await;
+        assert_eq!((told.status, &told.json()["reasons"][0]["code"]), (200, &"all_out".into()));
+        assert_eq!(told.text.contains("demo"), is_told, "{}", told.text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ pub(crate) struct Health {
 pub(crate) struct Readiness {
     /// Whether it should.
     pub(crate) ready: bool,
-    /// What is to be known, the reasons not to be ready first.
+    /// What is to be known, the reasons not to be ready first; codes only where no token is shown.
     pub(crate) reasons: Vec<Note>,
     /// Whether it is going.
     pub(crate) draining: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Readiness {
     pub(crate) drained: bool,
     /// Whether it suspects itself.
     pub(crate) suspect: bool,
-    /// Where another process uses its name.
+    /// Where another process uses its name; null as well where no token is shown.
     pub(crate) name_used_at: Option<String>,
     /// How long it only watches, after a start or a pause.
     pub(crate) observing_ms: u64,
@@ -69,6 +69,9 @@ pub(crate) struct Condition {
 /// pause that a machine under load was seen to make is a few seconds.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
+/// What strangers are told in place of every sentence.
+const ASK: &str = "ask with a token for what this is about";
+
 /// Most pools that are named in a reason.
 const NAMED_MAX: usize = 5;
 
@@ -98,6 +101,12 @@ impl Readiness {
             observing_ms: millis(condition.observing),
             cluster_can_decide: condition.can_decide,
         }
+    }
+
+    /// The same without what only operators need to know: names, addresses and settings.
+    pub(crate) fn for_strangers(self) -> Self {
+        let codes = self.reasons.into_iter().map(|reason| Note::new(reason.code, ASK));
+        Self { reasons: codes.collect(), name_used_at: None, ..self }
     }
 }
 
@@ -189,6 +198,25 @@ mod tests {
         assert!(told.reasons[0].message.contains("in 3.2 s"), "{told:?}");
         let out = &told.reasons[3].message;
         assert!(out.contains("7 of 9 pools") && out.contains("pool-5, …"), "{out}");
+    }
+
+    #[test]
+    fn a_stranger_is_told_the_codes_and_nothing_of_what_lies_inside() {
+        let condition = Condition {
+            is_draining: true,
+            name_used_at: Some("10.0.0.7:7946".to_owned()),
+            config_error: Some("gw.yaml, line 3: secret-pool has no endpoints".to_owned()),
+            pools_out: vec!["secret-pool".to_owned()],
+            pools: 1,
+            ..Condition::default()
+        };
+        let (whole, told) = (Readiness::new(&condition), Readiness::new(&condition));
+        let told = told.for_strangers();
+        assert_eq!((codes(&told), told.ready), (codes(&whole), whole.ready));
+        let text = serde_json::to_string(&told).unwrap();
+        for inner in ["secret-pool", "gw.yaml", "10.0.0.7"] {
+            assert!(!text.contains(inner), "{inner}: {text}");
+        }
     }
 
     #[test]
