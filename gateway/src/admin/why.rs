@@ -173,7 +173,7 @@ fn opened(case: &Case<'_>) -> String {
     if seat.is_alone() {
         return format!("out: its breaker opened ({reason})");
     }
-    let out = format!("out on this node only: its breaker opened ({reason})");
+    let out = format!("out on this node, not for the fleet: its breaker opened ({reason})");
     if seat.is_suspect {
         return format!(
             "{out}, and so did most others while other members see no fault; this node suspects itself \

@@ -93,7 +93,7 @@ export function compare(one, other) {
 function why(endpoint, what) {
   const verdict = text(endpoint.verdict);
   const isPlain = verdict === "in" || /nothing is held against it$/.test(verdict);
-  if (verdict && !isPlain) return sentence(verdict.replace(/^(?:out|in)(?: [a-z ]+)?: /, ""));
+  if (verdict && !isPlain) return sentence(verdict.replace(/^(?:out|in)(?: [a-z ,]+)?: /, ""));
   const cluster = endpoint.cluster ?? {};
   const reason = text(endpoint.local?.reason);
   const because = reason ? `: ${reason}` : "";
@@ -212,7 +212,7 @@ export function headline(all, members) {
   return { level: worst, title, sub: [causes(out), others(all), pools(all)].filter(Boolean).join(" ") };
 }
 
-const CAUSES = [["fleet", "by the whole fleet"], ["here", "on this node only"], ["ordered", "by an operator"]];
+const CAUSES = [["fleet", "by the whole fleet"], ["here", "by this node and not the fleet"], ["ordered", "by an operator"]];
 
 /** Who has them out: `2 by the whole fleet, 1 by an operator`; by name where they are few. */
 function causes(out) {

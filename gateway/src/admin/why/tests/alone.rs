@@ -22,8 +22,8 @@ fn local_only_says_how_many_votes_are_missing_and_when_it_is_tried() {
     fleet.fail(0, B, 1);
     fleet.run(seconds(1));
     let view = fleet.explain(0, B);
-    let wanted =
-        "out on this node only: its breaker opened (consecutive faults); 1 of 2 needed votes";
+    let wanted = "out on this node, not for the fleet: its breaker opened (consecutive faults); \
+                  1 of 2 needed votes";
     assert_eq!(verdict(&view), wanted);
     assert!(next(&view).starts_with("this node sends it one probe in "), "{view}");
     assert!(within(&view) <= seconds(2), "{view}");

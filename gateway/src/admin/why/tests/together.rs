@@ -147,7 +147,8 @@ fn a_cap_that_is_reached_says_how_many_may_be_out() {
     let wanted =
         "but max_open_share lets the fleet have 1 of the 2 endpoints of its pool out at most";
     assert!(
-        verdict(&view).starts_with("out on this node only") && verdict(&view).ends_with(wanted)
+        verdict(&view).starts_with("out on this node, not for the fleet")
+            && verdict(&view).ends_with(wanted)
     );
     let cap = &view["denominator"]["cap"];
     assert_eq!([&cap["most"], &cap["of"], &cap["open"]], [&Value::from(1), &2.into(), &1.into()]);
