@@ -82,7 +82,7 @@ async fn f18_one_gateway_with_a_broken_link_flips_nothing() {
     }
     assert!(fleet.b.counts().requests > before + 20, "the others no longer use b");
     let view = fleet.nodes[0].explain(B).await;
-    assert!(view["verdict"].as_str().unwrap().starts_with("out on this node only"), "{view}");
+    assert!(view["verdict"].as_str().unwrap().starts_with("out on this node, not for"), "{view}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,8 @@
 mod browser;
 #[path = "fleet/mod.rs"]
 mod fleet;
+#[path = "page/news.rs"]
+mod news;
 #[path = "process/mod.rs"]
 mod process;
 #[path = "page/stage.rs"]
@@ -103,6 +105,22 @@ async fn violations(browser: &Browser) -> Vec<String> {
     found.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
 }
 
+/// Drains a member by the page, which shows that it is going.
+async fn drain(browser: &Browser, id: &str) {
+    let member = format!(
+        "[...document.querySelectorAll('.member')].find((one) => one.textContent.includes('{id}'))"
+    );
+    browser.run(&format!("{member}.querySelector('.act').click()")).await;
+    browser.until("the dialog", "document.getElementById('order').open").await;
+    browser.run("document.getElementById('order-reason').focus()").await;
+    browser.keys("its host is replaced").await;
+    browser.keys(ENTER).await;
+    let asked = "document.querySelector('#order .primary').textContent.startsWith('Yes, drain')";
+    browser.until("it asks once more", asked).await;
+    browser.keys(ENTER).await;
+    browser.until("it drains", &format!("{member}.textContent.includes('draining')")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flip_is_seen_within_two_seconds_and_one_order_overrules_it() {
     let (fleet, browser) = tokio::join!(Fleet::start(Plan::new("60s")), Browser::open(1440, 1100));
@@ -150,6 +168,7 @@ async fn a_flip_is_seen_within_two_seconds_and_one_order_overrules_it() {
         .await;
     assert_eq!(browser.run("return document.querySelectorAll('img, body script').length").await, 0);
     assert!(!browser.has_alert().await);
+    drain(&browser, "gw-1").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     let elsewhere = |url: &String| !url.starts_with(&origin);
     let left: Vec<String> = browser.requests().await.into_iter().filter(elsewhere).collect();
@@ -170,6 +189,8 @@ async fn a_node_that_is_gone_is_told_and_found_again() {
     browser.until("how old it is", &format!("/is [0-9]+ s old/.test({banner})")).await;
     let title = browser.run(&format!("return {TITLE}")).await;
     assert_eq!(title, "All 2 endpoints were in.", "it is told as what is so");
+    let tab = browser.run("return document.title").await;
+    assert_eq!(tab, "not connected · gw-3 · quorumgate", "the tab tells it as what is so");
     browser.shoot("unreachable").await;
     let third = fleet.restart_third();
     door.lead(third.operators);
@@ -201,6 +222,7 @@ async fn m05_a_read_only_token_looks_and_is_offered_no_deed() {
     assert_eq!(browser.run("return document.getElementById('role').hidden").await, false);
     // The sheet cannot be reached either where a script or an old button would ask for it.
     browser.run("document.querySelector('.row .act').click()").await;
+    browser.run("document.getElementById('reload').click()").await;
     assert_eq!(browser.run("return document.getElementById('order').open").await, false);
 
     browser.run("document.getElementById('sign-out').click()").await;

@@ -147,8 +147,7 @@ impl Condition {
         let more = if count > NAMED_MAX { ", …" } else { "" };
         let (named, pools) = (named.join(", "), self.pools);
         let message = format!(
-            "every endpoint is out in {count} of {pools} pools ({named}{more}): the same holds on the \
-             other nodes, so that this one is ready"
+            "every endpoint is out on this node in {count} of {pools} pools ({named}{more}); ready"
         );
         Some(Note::new("all_out", message))
     }
@@ -198,6 +197,8 @@ mod tests {
         assert!(told.reasons[0].message.contains("in 3.2 s"), "{told:?}");
         let out = &told.reasons[3].message;
         assert!(out.contains("7 of 9 pools") && out.contains("pool-5, …"), "{out}");
+        // What the others have out it does not know.
+        assert!(out.contains("out on this node") && out.ends_with("; ready"), "{out}");
     }
 
     #[test]

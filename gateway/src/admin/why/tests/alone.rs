@@ -22,8 +22,8 @@ fn local_only_says_how_many_votes_are_missing_and_when_it_is_tried() {
     fleet.fail(0, B, 1);
     fleet.run(seconds(1));
     let view = fleet.explain(0, B);
-    let wanted =
-        "out on this node only: its breaker opened (consecutive faults); 1 of 2 needed votes";
+    let wanted = "out on this node, not for the fleet: its breaker opened (consecutive faults); \
+                  1 of 2 needed votes";
     assert_eq!(verdict(&view), wanted);
     assert!(next(&view).starts_with("this node sends it one probe in "), "{view}");
     assert!(within(&view) <= seconds(2), "{view}");
@@ -59,6 +59,21 @@ fn the_ladder_of_a_node_alone_says_what_decides() {
     let view = fleet.explain(0, B);
     assert_eq!(verdict(&view), "half-open on this node: a few small requests are let through");
     assert_eq!(next(&view), "after 1 more small requests that succeed it returns");
+}
+
+#[test]
+fn a_pause_on_a_rung_is_said_since_nothing_is_let_through() {
+    let mut fleet = fleet(1);
+    fleet.fail(0, B, 1);
+    fleet.run(seconds(3));
+    let probe = fleet.endpoint(0, B).admit(fleet.now, Errand::Probe).unwrap();
+    probe.settle(fleet.now, Outcome::Success);
+    fleet.endpoint(0, B).cool(fleet.now, seconds(12));
+    let view = fleet.explain(0, B);
+    assert_eq!(view["local"]["rung"], "canary");
+    assert_eq!(verdict(&view), "out for a while on this node: it asked for a pause");
+    assert_eq!(next(&view), "the pause is over and requests are sent to it again in 12 s");
+    assert_eq!((within(&view), &view["in_rotation"]), (seconds(12), &Value::Bool(false)));
 }
 
 #[test]

@@ -29,6 +29,24 @@ fn quorum_reached_says_who_votes_why_and_who_probes_when() {
 }
 
 #[test]
+fn a_probe_that_is_overdue_is_said_to_be_due_and_by_whom() {
+    for (more, what) in [
+        ("", "sends one probe for the whole fleet: that is due"),
+        ("probe: { enabled: false }", "gives the canary slot to one member: that is due"),
+        ("recovery: lazy", "its time is over and it returns on every node: that is due"),
+    ] {
+        let mut fleet = convicted(Rehearsal::new(3, "", &rest(more, "", "")), &[0, 1, 2]);
+        // The time passes and nobody acts on it.
+        fleet.now += seconds(5);
+        let view = fleet.explain(2, B);
+        let steward = view["cluster"]["steward"].as_str().unwrap();
+        let by = if more == "recovery: lazy" { String::new() } else { format!("{steward} ") };
+        assert_eq!(next(&view), format!("{by}{what}"));
+        assert_eq!(view["next_in_ms"], Value::Null);
+    }
+}
+
+#[test]
 fn a_probe_in_flight_decides_and_its_failure_doubles_the_time() {
     let mut fleet = convicted(fleet(3), &[0, 1, 2]);
     fleet.until("a probe is due", |fleet| fleet.nodes.iter().any(|node| !node.probes.is_empty()));
@@ -147,7 +165,8 @@ fn a_cap_that_is_reached_says_how_many_may_be_out() {
     let wanted =
         "but max_open_share lets the fleet have 1 of the 2 endpoints of its pool out at most";
     assert!(
-        verdict(&view).starts_with("out on this node only") && verdict(&view).ends_with(wanted)
+        verdict(&view).starts_with("out on this node, not for the fleet")
+            && verdict(&view).ends_with(wanted)
     );
     let cap = &view["denominator"]["cap"];
     assert_eq!([&cap["most"], &cap["of"], &cap["open"]], [&Value::from(1), &2.into(), &1.into()]);
