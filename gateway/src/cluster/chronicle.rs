@@ -199,6 +199,9 @@ pub(super) fn decided(now: Duration, council: &Council, decision: &Decision) -> 
             let closer = step
                 .filter(|step| step.incident == *incident && matches!(step.stage, Stage::Closed));
             let why = match (closer, was_open) {
+                (Some(step), true) if council.has_timed_out(now, endpoint) => {
+                    format!(", by {}: its time was over", step.steward)
+                }
                 (Some(step), true) => format!(", by {}: it has recovered", step.steward),
                 (Some(step), false) => format!(", by {}; it was not out here", step.steward),
                 (None, true | false) => ", let go: this node is cut off or outvoted".to_owned(),

@@ -22,7 +22,8 @@ use crate::fleet::Fleet;
 #[derive(Default)]
 pub(super) struct Herald {
     members: BTreeMap<NodeId, Seen>,
-    votes: BTreeMap<(EndpointKey, NodeId), Cast>,
+    /// By voter, so that who is heard is compared with its own votes only.
+    votes: BTreeMap<NodeId, BTreeMap<EndpointKey, Cast>>,
 }
 
 /// A member as it was told last.
@@ -55,7 +56,7 @@ impl Herald {
             let statements = member.heard.iter().map(|heard| &heard.statement);
             self.votes_of(events, fleet, &member.id, statements);
         }
-        self.votes.retain(|(_, voter), _| {
+        self.votes.retain(|voter, _| {
             self.members.contains_key(voter) || members.iter().any(|one| one.id == *voter)
         });
     }
@@ -87,16 +88,18 @@ impl Herald {
                 | Statement::Member(..) => {}
             }
         }
+        let told = self.votes.entry(voter.clone()).or_default();
         for (endpoint, vote) in &stated {
             let cast = Cast { incident: vote.incident, state: vote.state, basis: vote.basis };
-            let key = ((*endpoint).clone(), voter.clone());
-            if self.votes.insert(key, cast) != Some(cast) {
+            if told.insert((*endpoint).clone(), cast) != Some(cast) {
                 events.tell(voted(endpoint, voter, vote));
             }
         }
-        self.votes.retain(|(endpoint, by), cast| {
-            let is_stated = by != voter || stated.contains_key(endpoint);
-            if !is_stated && cast.state == VoteState::Stands {
+        told.retain(|endpoint, cast| {
+            let is_stated = stated.contains_key(endpoint);
+            // What a reload took away did not lose its vote.
+            let is_known = fleet.endpoint(endpoint).is_some();
+            if !is_stated && is_known && cast.state == VoteState::Stands {
                 let what = format!("the vote of {voter} no longer stands");
                 let detail = json!({ "incident": cast.incident, "state": "gone" });
                 let event = Event::new(Kind::Vote, what).endpoint(endpoint).node(voter);

@@ -237,6 +237,18 @@ impl Circuit {
         })
     }
 
+    /// Whether what closed last was closed since its own time was over: nothing but that ends the
+    /// lazy way, and the ladder ends before.
+    pub(crate) fn has_timed_out(&self, now: Duration, max_open: Duration) -> bool {
+        let closing = self.step_at(now).filter(|step| step.stage == Stage::Closed);
+        let (Some(step), Some((closed_at, _))) = (closing, self.last_closed) else {
+            return false;
+        };
+        let since = now.saturating_sub(step.age).max(self.deferred_at);
+        let is_lazy = matches!(self.recovery.way, Way::Lazy { .. });
+        is_lazy || closed_at >= since.saturating_add(max_open)
+    }
+
     /// Whether nobody has yet taken a step in the standing opening.
     pub fn is_unled(&self) -> bool {
         let known = self.furthest.as_ref().map_or(0, |(step, _)| step.incident);

@@ -183,7 +183,7 @@ impl Council {
         for heard in news {
             let by = (&member.id, member.generation);
             let Some(endpoint) = heard.statement.endpoint() else {
-                self.orders.take(now, &self.me, by, heard);
+                self.orders.take(now, (&self.me, &self.electorate), by, heard);
                 continue;
             };
             let Some(dossier) = self.dossiers.get_mut(endpoint) else {
@@ -198,6 +198,7 @@ impl Council {
             return;
         }
         // Whoever knows the pulse knows all that stands: what is not in the set was taken back.
+        self.orders.keep(now, &member.id, &member.heard);
         for (endpoint, kind) in voice.keep(&member.heard) {
             let dossier = self.dossiers.get_mut(&endpoint);
             if let Some(word) = dossier.and_then(|dossier| dossier.words.get_mut(&member.id)) {

@@ -116,7 +116,9 @@ impl Electorate {
                 seat.lost_since = Some(now);
             }
         }
-        self.gone.retain(|id, _| newest.contains_key(id));
+        // Who has just started is still to be told of those whom it forgot.
+        let is_settling = now < self.settled_at;
+        self.gone.retain(|id, _| is_settling || newest.contains_key(id));
         self.expire(now);
     }
 
@@ -162,7 +164,9 @@ impl Electorate {
     /// Whether the member is one that no longer counts, and not back.
     fn is_barred(&self, member: &Member) -> bool {
         self.gone.get(&member.id).is_some_and(|gone| {
-            let is_same = member.generation == gone.generation;
+            // Of who was only recalled, whatever life is listed as lost is the one that is gone.
+            let is_same =
+                member.generation == gone.generation || gone.generation == Seat::FIRST.generation;
             member.generation < gone.generation || is_same && (gone.has_left || !member.is_live)
         })
     }

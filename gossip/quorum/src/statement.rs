@@ -12,6 +12,10 @@ use std::time::Duration;
 /// The most pieces of slow evidence in a [`Window`]: as many as a breaker keeps.
 pub const SLOW_PIECES_MAX: usize = 16;
 
+/// The generation in a [`MemberOrder`] by a node that has not met the member in any life, since it
+/// only recalls it: whatever life is lost is meant.
+pub(crate) const ANY_LIFE: u64 = 0;
+
 /// The name of a gateway node, unique in its fleet; also the name in its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Arc<str>);
@@ -244,7 +248,7 @@ pub enum MemberVerb {
 pub struct MemberOrder {
     /// What was asked for.
     pub verb: MemberVerb,
-    /// The life of the member that is meant: a later one is not.
+    /// The life of the member that is meant: a later one is not. 0: whatever life is lost.
     pub generation: u64,
     /// The operator's reason (at most 256 bytes are carried).
     pub reason: String,

@@ -349,6 +349,13 @@ impl Council {
         self.dossiers.get(key).and_then(|dossier| dossier.circuit.step_at(now))
     }
 
+    /// Whether the last incident of an endpoint was closed since its own time was over, as against
+    /// having recovered.
+    pub fn has_timed_out(&self, now: Duration, key: &EndpointKey) -> bool {
+        let max_open = self.rule.max_open;
+        self.dossiers.get(key).is_some_and(|dossier| dossier.circuit.has_timed_out(now, max_open))
+    }
+
     /// The last incident of an endpoint that is over; 0 without any.
     pub fn closed_incident(&self, key: &EndpointKey) -> u64 {
         self.dossiers.get(key).map_or(0, |dossier| dossier.circuit.closed())

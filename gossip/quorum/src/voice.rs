@@ -191,7 +191,8 @@ impl Speech {
             self.pulse += 1;
             self.pulsed_at = now;
             let facts = self.last.values().map(|(stated, _)| stated);
-            let stated = facts.chain(self.ordered.values()).cloned().collect();
+            // Orders first: of a set that is too large the carrier states the beginning.
+            let stated = self.ordered.values().chain(facts).cloned().collect();
             Said { stated, pulse: self.pulse }
         })
     }
@@ -211,6 +212,11 @@ impl Speech {
             }
         }
         has_changed
+    }
+
+    /// Lets what is asked of a member be said under a new number, though it may be the same.
+    pub(crate) fn say_anew(&mut self, member: &NodeId) {
+        self.ordered.remove(member);
     }
 
     /// Returns whether the statement is said, as against standing as it was.

@@ -22,6 +22,8 @@ mod chance;
 mod commands;
 #[path = "fleet/committee.rs"]
 mod committee;
+#[path = "fleet/forgets.rs"]
+mod forgets;
 #[path = "fleet/ledger.rs"]
 mod ledger;
 #[path = "fleet/majority.rs"]

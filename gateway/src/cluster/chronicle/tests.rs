@@ -102,6 +102,23 @@ fn a_closing_says_who_closed_and_why() {
 }
 
 #[test]
+fn what_closes_by_the_clock_has_not_recovered() {
+    let lazy = REST.replace("circuit_breaker:", "circuit_breaker:\n  recovery: lazy");
+    let longest = "max_open: 5s";
+    for (cluster, rest) in [("", lazy.as_str()), (longest, REST)] {
+        let mut fleet = Rehearsal::new(3, cluster, rest);
+        (0..3).for_each(|node| fleet.fail(node, B, 1));
+        fleet.until("the fleet takes it out", out);
+        fleet.run(seconds(30));
+        for node in 0..3 {
+            let lines = told(&fleet, node, "cluster");
+            let closed = lines.iter().find(|line| line.starts_with("closed: incident 1, by gw-"));
+            assert!(closed.is_some_and(|line| line.ends_with("its time was over")), "{lines:?}");
+        }
+    }
+}
+
+#[test]
 fn a_vote_that_lapses_or_loses_its_voter_leaves_a_line() {
     let mut fleet = Rehearsal::new(5, "", REST);
     fleet.fail(1, B, 1);

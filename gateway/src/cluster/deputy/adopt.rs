@@ -8,8 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorum::CanaryWord;
-
 use super::{Deputy, enrolment};
 use crate::cluster::lock;
 use crate::fleet::Heir;
@@ -39,7 +37,7 @@ impl Deputy {
                 endpoint.hold(now);
             }
             if let Some(slot) = lock(&self.lent).remove(key) {
-                council.canaried(now, key, slot.fence, CanaryWord::Idle);
+                council.hand_back(now, key, slot.fence);
             }
         }
     }

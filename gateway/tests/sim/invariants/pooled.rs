@@ -1,6 +1,9 @@
 //! Low traffic per node still convicts: in calm, what the nodes together have seen is enough, even
 //! if none of them has seen enough alone. What was seen before an incident closed is forgotten with
-//! it, since a closed incident stays closed.
+//! it, since a closed incident stays closed. Who lets go of an opening by itself forgets what it saw
+//! itself, and nobody else does.
+
+use std::collections::BTreeMap;
 
 use super::{Happening, Invariant, SETTLED};
 use crate::plan::{Ms, What};
@@ -19,8 +22,10 @@ const FAULTS: usize = 5;
 #[derive(Default)]
 pub(super) struct Pooled {
     since: Vec<Option<Ms>>,
-    /// When an incident of each endpoint last closed anywhere.
+    /// When an incident of each endpoint was last closed by a step, anywhere.
     closed_at: Vec<Ms>,
+    /// When a node last let go of an endpoint by itself.
+    let_go_at: BTreeMap<(usize, usize), Ms>,
 }
 
 impl Invariant for Pooled {
@@ -30,8 +35,18 @@ impl Invariant for Pooled {
 
     fn happened(&mut self, world: &World, happening: &Happening) -> Result<(), String> {
         self.closed_at.resize(world.plan.endpoints(), 0);
-        if let Happening::Closed { endpoint, .. } = *happening {
-            self.closed_at[endpoint] = world.now;
+        match *happening {
+            Happening::Closed { endpoint, is_by_step: true, .. } => {
+                self.closed_at[endpoint] = world.now;
+            }
+            Happening::Closed { node, endpoint, is_by_step: false, .. } => {
+                self.let_go_at.insert((node, endpoint), world.now);
+            }
+            Happening::Opened { .. }
+            | Happening::Voted { .. }
+            | Happening::Tried(_)
+            | Happening::Canary { .. }
+            | Happening::Slot { .. } => {}
         }
         Ok(())
     }
@@ -40,7 +55,11 @@ impl Invariant for Pooled {
         self.since.resize(world.plan.endpoints(), None);
         self.closed_at.resize(world.plan.endpoints(), 0);
         for (endpoint, since) in self.since.iter_mut().enumerate() {
-            if !is_convictable(world, endpoint, self.closed_at[endpoint]) {
+            let forgotten_at = |node| {
+                let let_go_at = self.let_go_at.get(&(node, endpoint)).copied().unwrap_or(0);
+                let_go_at.max(self.closed_at[endpoint])
+            };
+            if !is_convictable(world, endpoint, forgotten_at) {
                 *since = None;
                 continue;
             }
@@ -55,7 +74,8 @@ impl Invariant for Pooled {
     }
 }
 
-fn is_convictable(world: &World, endpoint: usize, closed_at: Ms) -> bool {
+/// `forgotten_at`: until when what a node saw is forgotten.
+fn is_convictable(world: &World, endpoint: usize, forgotten_at: impl Fn(usize) -> Ms) -> bool {
     let knobs = world.plan.knobs;
     let is_dead = world.suffers(|what| what == What::Fails { endpoint, share: 1_000 });
     // A bad node besides confuses the evidence of others, and a cap may hold a flip up.
@@ -79,7 +99,7 @@ fn is_convictable(world: &World, endpoint: usize, closed_at: Ms) -> bool {
     let mut witnesses = 0_u64;
     let mut faults = 0;
     for bad in world.ledger.bads.iter().rev().take_while(|bad| world.now <= bad.at + SURELY_SEEN) {
-        let is_remembered = bad.is_gathered && bad.at > closed_at;
+        let is_remembered = bad.is_gathered && bad.at > forgotten_at(bad.node);
         if bad.endpoint == endpoint && is_remembered && !bad.is_slow {
             witnesses |= 1 << bad.node;
             faults += 1;

@@ -142,7 +142,8 @@ impl Council {
     /// Asks the cap. Where it binds, one member, the warden, keeps the count of the pool, and the
     /// others open what they know it to have opened, or what a majority has out, `is_held`: if each
     /// kept its own count, two could fill the last place differently. An opening may overtake the
-    /// closing that made room for it, so the others look at their own count as well.
+    /// closing that made room for it, so the others look at their own count as well. What a majority
+    /// has out fills a place even if this node, which may have restarted, has not joined it yet.
     fn leave(&self, now: Duration, endpoint: &EndpointKey, is_held: bool) -> Leave {
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return Leave::Refused;
@@ -155,7 +156,9 @@ impl Council {
         let warden = steward::first(&pool, self.electorate.leaders());
         let is_warden = warden == Some(&self.me);
         let is_begun = is_held || warden.is_some_and(|id| self.has_out(now, dossier, id));
-        let has_room = self.open_in(&dossier.pool) < cap;
+        let joined = self.open_in(&dossier.pool);
+        let has_room =
+            if is_held { joined } else { joined + self.unjoined_beside(endpoint, dossier) } < cap;
         match (is_warden || is_begun, has_room) {
             (true, true) => Leave::Granted { is_warden },
             (true, false) if is_begun => Leave::Crowded,
@@ -178,6 +181,29 @@ impl Council {
         self.stirred.iter().filter(is_open).count()
     }
 
+    /// How many other endpoints of the pool a majority may have out that are not out here. For the
+    /// cap the word of any live member counts, whether or not it counts for a flip yet.
+    fn unjoined_beside(&self, endpoint: &EndpointKey, dossier: &Dossier) -> usize {
+        let quorum = quorum_of(self.electorate.size());
+        let is_beside =
+            |other: &&Dossier| other.pool == dossier.pool && other.circuit.opening.is_none();
+        let is_unjoined = |key: &&EndpointKey| {
+            let other = self.dossiers.get(*key).filter(is_beside);
+            *key != endpoint && other.is_some_and(|other| self.claimants(other) >= quorum)
+        };
+        self.stirred.iter().filter(is_unjoined).count()
+    }
+
+    /// How many live members say that they have the endpoint out.
+    fn claimants(&self, dossier: &Dossier) -> usize {
+        let closed = dossier.circuit.closed();
+        let claims = dossier.words.iter().filter(|(id, word)| {
+            let is_its_life = self.electorate.generation(id) == Some(word.generation);
+            self.electorate.is_live(id) && is_its_life && word.holds(closed).is_some()
+        });
+        claims.count()
+    }
+
     /// The cap, if it refuses to let the endpoint go.
     pub(crate) fn cap(&self, now: Duration, endpoint: &EndpointKey) -> Option<CapView> {
         let dossier = self.dossiers.get(endpoint)?;
@@ -188,7 +214,8 @@ impl Council {
                 let (most, of) = self.cap_of(dossier);
                 let pool = EndpointKey::new(dossier.pool.as_str());
                 let warden = steward::first(&pool, self.electorate.leaders()).cloned();
-                Some(CapView { most, of, open: self.open_in(&dossier.pool), warden })
+                let open = self.open_in(&dossier.pool) + self.unjoined_beside(endpoint, dossier);
+                Some(CapView { most, of, open, warden })
             }
         }
     }

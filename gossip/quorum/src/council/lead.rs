@@ -212,6 +212,20 @@ impl Council {
         }
     }
 
+    /// Gives back the hold of the canary slot that was lent under `fence`, since the endpoint is
+    /// another machine from here on: it goes to who is next, or for a turn of its own to this node.
+    pub fn hand_back(&mut self, now: Duration, endpoint: &EndpointKey, fence: CanaryFence) {
+        let is_current = self.is_current(now);
+        let Some(dossier) = self.dossiers.get_mut(endpoint).filter(|_| is_current) else {
+            return;
+        };
+        let word = CanaryWord::Idle;
+        let (_, is_held) = dossier.circuit.end_canary(now, (&self.me, endpoint), fence, word);
+        if is_held {
+            self.hand_on(now, endpoint);
+        }
+    }
+
     /// Hands the slot on if there is anybody who has a use for it. Nobody has: it stays, and not a
     /// word is said about it until its time is over.
     fn pass(&mut self, now: Duration, endpoint: &EndpointKey) {

@@ -102,6 +102,30 @@ fn the_slot_finds_the_one_node_that_has_small_requests() {
 }
 
 #[test]
+fn a_slot_that_is_handed_back_where_nobody_has_a_use_for_it_is_lent_anew() {
+    for seed in 0..4 {
+        let mut world = opened(seed, 3, true);
+        world.is_sick = false;
+        world.until(seconds(14), "it is lent", |world| !lent(world).is_empty());
+        let fence = world.ledger.events.iter().find_map(|(_, _, event)| match event {
+            Event::Lent { fence, .. } => Some(*fence),
+            Event::Opened { .. }
+            | Event::Closed { .. }
+            | Event::Forced(_)
+            | Event::Probe { .. }
+            | Event::Recalled
+            | Event::Asked { .. } => None,
+        });
+        let (holder, key) = (lent(&world)[0].0, world.key.clone());
+        let now = world.nodes[holder].clock(world.now);
+        world.nodes[holder].council.hand_back(now, &key, fence.unwrap());
+        world.run(Duration::from_millis(300));
+        assert_eq!(lent(&world), [(holder, 0, 0), (holder, 1, 0)], "seed {seed}");
+        assert_eq!(holders(&world), [holder]);
+    }
+}
+
+#[test]
 fn without_a_probe_the_canaries_begin_when_the_cool_down_is_over() {
     let mut world = opened(2, 3, false);
     world.nodes[1].traffic.has_small = true;

@@ -56,16 +56,22 @@ struct Listener {
 }
 
 impl Listener {
+    /// One that knows the others and is past its observing.
     fn new(me: usize) -> Self {
+        let mut listener = Self::fresh(me);
+        listener.run(seconds(5));
+        listener
+    }
+
+    /// One that has just started.
+    fn fresh(me: usize) -> Self {
         let rule = quorum::CouncilRule { max_open_share_milli: 500, ..rule() };
         let mut council = Council::new(name(me), rule, START);
         for index in 0..2 {
             let (pool, recovery) = (PoolKey::new("llama"), recovery());
             council.enrol(endpoint(index), Enrolment { pool, recovery, conviction: conviction() });
         }
-        let mut listener = Self { council, me, now: START, pulse: 0, said: vec![Vec::new(); 5] };
-        listener.run(seconds(5));
-        listener
+        Self { council, me, now: START, pulse: 0, said: vec![Vec::new(); 5] }
     }
 
     fn run(&mut self, time: Duration) {
@@ -146,4 +152,29 @@ fn who_does_not_keep_the_count_waits_for_the_word_of_who_does() {
     listener.said[warden()].push(out(1));
     listener.run(Duration::from_millis(100));
     assert!(listener.is_out(1));
+}
+
+#[test]
+fn a_warden_that_has_just_started_counts_what_a_majority_has_out() {
+    for (held, voted) in [(0, 1), (1, 0)] {
+        let mut listener = Listener::fresh(warden());
+        listener.said.fill(vec![out(held), vote(voted)]);
+        for _ in 0..100 {
+            listener.run(Duration::from_millis(100));
+            assert!(!listener.is_out(voted), "{voted} beyond the cap at {:?}", listener.now);
+        }
+        assert!(listener.is_out(held));
+        listener.said.fill(vec![step(held, Stage::Closed), vote(voted)]);
+        listener.run(Duration::from_millis(100));
+        assert!(!listener.is_out(held) && listener.is_out(voted));
+    }
+}
+
+#[test]
+fn one_member_that_claims_to_have_all_out_does_not_fill_the_cap() {
+    let mut listener = Listener::fresh(warden());
+    listener.said.fill(vec![vote(1)]);
+    listener.said[(warden() + 1) % 5] = vec![out(0), vote(1)];
+    listener.run(seconds(5));
+    assert!(listener.is_out(1) && !listener.is_out(0));
 }
