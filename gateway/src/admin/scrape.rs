@@ -30,6 +30,13 @@ struct Page {
     paid: Duration,
 }
 
+impl Page {
+    /// Whether it is good enough: too much is unpaid for another.
+    fn is_good(&self, now: Duration) -> bool {
+        self.paid > now + CREDIT
+    }
+}
+
 /// That the page is being written, for as long as it is, however that ends.
 struct Writing<'a>(&'a AtomicBool);
 
@@ -45,7 +52,7 @@ impl Scrape {
         let is_written = self.is_written.load(Ordering::Acquire);
         self.lock()
             .as_ref()
-            .filter(|page| is_written || now < page.until)
+            .filter(|page| is_written || page.is_good(now))
             .map(|page| page.text.clone())
     }
 
@@ -59,7 +66,7 @@ impl Scrape {
         let began = clock();
         let last = self.lock().clone();
         if let Some(page) = &last
-            && page.paid > began + CREDIT
+            && page.is_good(began)
         {
             return page.text.clone();
         }
