@@ -302,7 +302,8 @@ impl Events {
 /// The beginning of a sentence that is too long.
 fn short(mut what: String) -> String {
     if what.len() > WHAT_BYTES_MAX {
-        what.truncate(what.floor_char_boundary(WHAT_BYTES_MAX));
+        let end = (0..=WHAT_BYTES_MAX).rev().find(|at| what.is_char_boundary(*at));
+        what.truncate(end.unwrap_or_default());
         what.push('…');
     }
     what

@@ -97,9 +97,12 @@ impl Reloaded {
     pub fn news(&self) -> Value {
         let Changes { added, removed, changed } = &self.endpoints;
         let mut news = self.written(NAMED_MAX);
-        news["counts"] = json!({
+        let counts = json!({
             "added": added.len(), "removed": removed.len(), "changed": changed.len(),
         });
+        if let Some(news) = news.as_object_mut() {
+            news.insert("counts".to_owned(), counts);
+        }
         news
     }
 
