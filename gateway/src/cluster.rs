@@ -39,7 +39,7 @@ use crate::config;
 use crate::events::Events;
 use crate::fleet::{Fleet, Heir};
 use crate::history::{Entry, History};
-use crate::metrics::Meters;
+use crate::metrics::{Meters, words};
 use crate::upstream::{Roads, Upstream};
 
 /// How often deadlines are looked at.
@@ -367,7 +367,7 @@ impl Seat {
 
     /// Takes in how the steward's probe went.
     fn probed(&self, endpoint: &EndpointKey, fence: (u64, u32), result: ProbeResult) {
-        let result_name = probe::word(result);
+        let result_name = words::probed(result);
         let now = clock::now();
         tracing::info!(%endpoint, incident = fence.0, failures = fence.1, result = result_name,
             "this node, the steward, has probed");

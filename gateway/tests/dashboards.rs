@@ -80,8 +80,11 @@ async fn told() -> BTreeSet<String> {
         }
         all
     };
-    until("the steward has probed", async || pages().await.contains("quorumgate_probes_total{"))
-        .await;
+    let has_probed = |page: &str| {
+        let mut probes = page.lines().filter(|line| line.starts_with("quorumgate_probes_total{"));
+        probes.any(|line| !line.ends_with(" 0"))
+    };
+    until("the steward has probed", async || has_probed(&pages().await)).await;
     let pages = pages().await;
     let series = pages.lines().filter(|line| !line.starts_with('#'));
     series.filter_map(|line| line.split(['{', ' ']).next()).map(str::to_owned).collect()

@@ -26,7 +26,7 @@ const PROMTOOL_CURE: &str = "install promtool (on Debian it is in the package pr
 const STRANGERS: usize = 20_000;
 
 /// The names that others script against, from the specification of the interfaces.
-const PROMISED: [&str; 40] = [
+const PROMISED: [&str; 42] = [
     "quorumgate_requests_total{model=\"demo\",code=\"200\"}",
     "quorumgate_admission_rejects_total{reason=\"model_not_found\"}",
     "quorumgate_attempts_total{endpoint=\"demo/a\",outcome=\"success\"}",
@@ -45,6 +45,8 @@ const PROMISED: [&str; 40] = [
     "quorumgate_evidence_total{endpoint=\"demo/a\",kind=\"fault\",deduped=\"false\"}",
     "quorumgate_evidence_total{endpoint=\"demo/a\",kind=\"first_token\",deduped=\"false\"}",
     "quorumgate_evidence_total{endpoint=\"demo/a\",kind=\"first_token\",deduped=\"true\"}",
+    "quorumgate_probes_total{endpoint=\"demo/a\",result=\"failed\"}",
+    "quorumgate_probes_total{endpoint=\"demo/a\",result=\"inconclusive\"}",
     "quorumgate_votes{endpoint=\"demo/a\"}",
     "quorumgate_quorum_required",
     "quorumgate_electorate",

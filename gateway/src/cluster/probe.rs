@@ -17,6 +17,7 @@ use self::cache::Reading;
 use super::{Mark, Seat, Try, herald};
 use crate::clock;
 use crate::fleet::{Endpoint, Pool};
+use crate::metrics::words;
 
 /// An endpoint whose probe is refused may refuse the probe alone, its model's name or its length, and
 /// would stay half-open for ever: after this many in a row that say nothing, canaries decide.
@@ -68,23 +69,15 @@ impl Seat {
     /// Counts a probe, whoever asked for it, and says when the page of metrics is of no use.
     fn count_probe(&self, key: &EndpointKey, verdict: &Verdict) {
         let meters = &self.parts.meters;
-        let labels = [("endpoint", key.as_str()), ("result", word(verdict.result))];
+        let result = words::probed(verdict.result);
+        let labels = [("endpoint", key.as_str()), ("result", result)];
         meters.counter("probes_total", &labels).increment(1);
-        self.parts.events.tell(herald::probed(key, word(verdict.result)));
+        self.parts.events.tell(herald::probed(key, result));
         let Some(reading) = verdict.reading else { return };
         let labels = [("endpoint", key.as_str()), ("result", reading.as_str())];
         meters.counter("probe_cache_readings_total", &labels).increment(1);
         if reading == Reading::Unreadable {
             tracing::warn!(endpoint = %key, "its page of metrics does not say how full its cache is");
         }
-    }
-}
-
-/// The word for a result.
-pub(super) fn word(result: ProbeResult) -> &'static str {
-    match result {
-        ProbeResult::Passed => "passed",
-        ProbeResult::Failed => "failed",
-        ProbeResult::Inconclusive => "inconclusive",
     }
 }

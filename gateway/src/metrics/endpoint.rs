@@ -2,6 +2,8 @@
 //!
 //! What nearly every endpoint has is resolved when the endpoint is made. What most never have gets its
 //! series when it first happens: of ten thousand endpoints all would make a page of many megabytes.
+//! Probes that do not pass are few and alerted on, and a series that is born at one shows no increase:
+//! theirs are there from the start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,9 +12,9 @@ use std::time::Duration;
 use breaker::{Cause, Outcome, SlowKind};
 use metrics::{Counter, Recorder};
 use metrics_exporter_prometheus::PrometheusRecorder;
-use quorum::EndpointKey;
+use quorum::{EndpointKey, ProbeResult};
 
-use super::{METADATA, Meters, key};
+use super::{METADATA, Meters, key, words};
 use crate::upstream::ConnectError;
 
 /// What is counted for one endpoint.
@@ -145,6 +147,9 @@ impl Meters {
             |what: &str, label, word| self.counter(what, &[("endpoint", name), (label, word)]);
         let attempts = |outcome| count("attempts_total", "outcome", outcome);
         let unconnected = |reason| count("connections_failed_total", "reason", reason);
+        for result in [ProbeResult::Failed, ProbeResult::Inconclusive] {
+            let _ = count("probes_total", "result", words::probed(result));
+        }
         let out = |scope| Spell::new(count("endpoint_open_seconds_total", "scope", scope));
         EndpointMeters {
             recorder: Arc::clone(&self.recorder),

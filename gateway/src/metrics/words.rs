@@ -2,6 +2,7 @@
 
 use breaker::{Reason, SlowKind};
 use metrics::Counter;
+use quorum::ProbeResult;
 
 /// Every code with which a request is refused before it reaches a pool, and `client_left`.
 pub(super) const REJECTS: [&str; 16] = [
@@ -80,5 +81,14 @@ pub(crate) fn reason(reason: Reason) -> &'static str {
         Reason::Released => "released",
         Reason::ProbeAbolished => "probe_abolished",
         Reason::TurnedOff => "turned_off",
+    }
+}
+
+/// How a probe went, in one word.
+pub(crate) fn probed(result: ProbeResult) -> &'static str {
+    match result {
+        ProbeResult::Passed => "passed",
+        ProbeResult::Failed => "failed",
+        ProbeResult::Inconclusive => "inconclusive",
     }
 }
