@@ -115,7 +115,7 @@ impl Frame<'_> {
         let is_alone = cluster.get("electorate").and_then(Value::as_u64) == Some(1);
         let decides = cluster.get("can_decide").and_then(Value::as_bool);
         if decides == Some(false) && !is_alone {
-            warn("the fleet cannot decide: fewer than half of its members are heard".to_owned());
+            warn("the fleet cannot decide: no majority of its members is heard".to_owned());
         }
         lines
     }
