@@ -15,6 +15,10 @@ use crate::fleet::Endpoint;
 
 /// The longest an order may hold: a week.
 const FOR_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// What [`parse_duration`] reads: hours, minutes, seconds and milliseconds, in this order and at least
+/// one of them. No look-ahead, which many readers of OpenAPI do not know.
+const PERIOD: &str = "^([0-9]+h([0-9]+m)?([0-9]+s)?([0-9]+ms)?|[0-9]+m([0-9]+s)?([0-9]+ms)?\
+                      |[0-9]+s([0-9]+ms)?|[0-9]+ms)$";
 /// Longest reason, in bytes; the fleet carries as much.
 const REASON_BYTES_MAX: usize = 256;
 /// Most endpoints that a refusal names.
@@ -30,9 +34,9 @@ const NAMED_MAX: usize = 5;
 pub(super) struct Order {
     /// What is wanted.
     state: State,
-    /// How long it holds, such as 10m, up to 168h; must be given to force, and says nothing with `auto`.
+    /// How long it holds, such as 10m or 1h30m, up to 168h; must be given to force, and says nothing with `auto`.
     #[serde(rename = "for")]
-    #[schemars(regex(pattern = "^[1-9][0-9]{0,5}(ms|s|m|h)$"))]
+    #[schemars(regex(pattern = PERIOD))]
     period: Option<String>,
     /// Why, in one line of at most 256 bytes.
     #[serde(default)]

@@ -11,7 +11,9 @@ const dialog = document.getElementById("order");
 /** The API's bounds: bytes of a reason, and the longest order. */
 const REASON_BYTES_MAX = 256;
 const FOR_MAX_MS = 168 * 3_600_000;
-const UNITS = { s: 1_000, m: 60_000, h: 3_600_000 };
+/** What the API reads: hours, minutes, seconds, milliseconds, in this order, at least one of them. */
+const PERIOD = /^(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$/;
+const UNITS_MS = [3_600_000, 60_000, 1_000, 1];
 
 const STATES = [
   ["force_open", "Force out", "No request is sent to it, whatever the fleet thinks."],
@@ -32,7 +34,7 @@ const DEEDS = {
 /** Overrules an endpoint. `done(text)` is told when it is. */
 export function override(row, done) {
   const order = { state: first(row), period: "15m", reason: "" };
-  const custom = el("input", { id: "order-custom", type: "text", inputmode: "text", placeholder: "90m or 12h", autocomplete: "off", spellcheck: "false", hidden: true, "aria-label": "For how long, such as 90m or 12h, up to 168h" });
+  const custom = el("input", { id: "order-custom", type: "text", inputmode: "text", placeholder: "90m or 1h30m", autocomplete: "off", spellcheck: "false", hidden: true, "aria-label": "For how long, such as 90m or 1h30m, up to 168h" });
   const periods = choices("period", "For", PERIODS, order.period);
   periods.append(custom);
   const reason = reasonField();
@@ -91,15 +93,15 @@ function command(key, { state, period, reason }) {
 }
 
 function millis(period) {
-  const found = /^(\d{1,6})(s|m|h)$/.exec(period);
-  return found ? Number(found[1]) * UNITS[found[2]] : null;
+  const found = PERIOD.exec(period);
+  return found ? UNITS_MS.reduce((sum, unit, at) => sum + unit * Number(found[at + 1] ?? 0), 0) : null;
 }
 
 function check({ state, period, reason }) {
   checkReason(reason);
   if (state === "auto") return;
   const ms = millis(period);
-  if (ms === null || ms === 0 || ms > FOR_MAX_MS) throw new Error("For how long? A number with s, m or h, such as 90m, up to 168h.");
+  if (ms === null || ms === 0 || ms > FOR_MAX_MS) throw new Error("For how long? Write 90m, 1h30m or 12h, up to 168h.");
 }
 
 function checkReason(reason) {
