@@ -357,3 +357,22 @@ async fn an_answer_cannot_steer_the_terminal_nor_fill_the_memory() {
     let long = run(command(&address.to_string(), None, "members")).await;
     long.refused(69, &["longer than 64 MiB"]);
 }
+
+#[tokio::test]
+async fn a_connection_that_ends_without_an_answer_is_not_taken_for_a_stranger() {
+    for (answer, arguments, part) in [
+        ("", "members", "closed before an answer came; try again"),
+        ("", "reload", "closed before an answer came; the order may have been taken"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "members", "cut off; try again"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{",
+            "reload",
+            "the order may have been taken",
+        ),
+        ("\u{15}\u{3}\u{3}\u{0}\u{2}", "members", "this is no admin API"),
+    ] {
+        let (address, _heads) = answering(vec![answer.to_owned()]);
+        let ended = run(command(&address.to_string(), None, arguments)).await;
+        ended.refused(69, &[part]);
+    }
+}

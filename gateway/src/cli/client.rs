@@ -124,29 +124,29 @@ impl Client {
         }
         let response = match timeout(ANSWER, self.send(request)).await {
             Ok(response) => response?,
-            Err(_) => return Err(self.late()),
+            Err(_) => return Err(self.late(&Method::GET)),
         };
         if response.status().is_success() {
             return Ok(Following { body: response.into_body() });
         }
         let status = response.status();
-        let raw = match timeout(ANSWER, self.whole(response)).await {
+        let raw = match timeout(ANSWER, self.whole(response, &Method::GET)).await {
             Ok(raw) => raw?,
-            Err(_) => return Err(self.late()),
+            Err(_) => return Err(self.late(&Method::GET)),
         };
         Err(self.refusal(status, &raw))
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, Failure> {
-        let request = self.request(method, path, body)?;
+        let request = self.request(method.clone(), path, body)?;
         let exchange = async {
             let response = self.send(request).await?;
             let status = response.status();
-            Ok((status, self.whole(response).await?))
+            Ok((status, self.whole(response, &method).await?))
         };
         let (status, raw) = match timeout(ANSWER, exchange).await {
             Ok(exchanged) => exchanged?,
-            Err(_) => return Err(self.late()),
+            Err(_) => return Err(self.late(&method)),
         };
         if !status.is_success() {
             return Err(self.refusal(status, &raw));
@@ -184,18 +184,21 @@ impl Client {
         let (mut sender, connection) = shaken.map_err(|_| self.stranger())?;
         // It ends with the answer's body, or when the process does.
         tokio::spawn(connection);
-        sender.send_request(request).await.map_err(|_| self.stranger())
+        let method = request.method().clone();
+        sender
+            .send_request(request)
+            .await
+            .map_err(|error| if error.is_parse() { self.stranger() } else { self.closed(&method) })
     }
 
-    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, Failure> {
+    async fn whole(&self, response: Response<Incoming>, method: &Method) -> Result<Bytes, Failure> {
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         body.map(http_body_util::Collected::to_bytes).map_err(|error| {
-            let why = if error.is::<http_body_util::LengthLimitError>() {
-                "the answer is longer than 64 MiB; ask for less"
-            } else {
-                "the answer was cut off; try again"
-            };
-            Failure::unavailable(format!("{}: {why}", self.authority))
+            if error.is::<http_body_util::LengthLimitError>() {
+                let why = "the answer is longer than 64 MiB; ask for less";
+                return Failure::unavailable(format!("{}: {why}", self.authority));
+            }
+            self.unheard(method, "the answer was cut off", "try again")
         })
     }
 
@@ -212,10 +215,26 @@ impl Client {
         ))
     }
 
-    fn late(&self) -> Failure {
-        let seconds = ANSWER.as_secs();
-        let address = &self.authority;
-        Failure::unavailable(format!("{address}: no answer in {seconds} s; try another gateway"))
+    fn late(&self, method: &Method) -> Failure {
+        let why = format!("no answer in {} s", ANSWER.as_secs());
+        self.unheard(method, &why, "try another gateway")
+    }
+
+    /// The connection has ended before an answer began: the gateway stops, it has had too many
+    /// connections, or something stands there that does not answer HTTP at all.
+    fn closed(&self, method: &Method) -> Failure {
+        let why = "the connection was closed before an answer came";
+        self.unheard(method, why, "try again, and see that this is the address in admin.listen")
+    }
+
+    /// What was asked has been sent, and no whole answer came. An order may have been taken all the
+    /// same, so that whoever gave it is to look first.
+    fn unheard(&self, method: &Method, why: &str, cure: &str) -> Failure {
+        let cure = match *method {
+            Method::POST => "the order may have been taken all the same, look before you repeat it",
+            _ => cure,
+        };
+        Failure::unavailable(format!("{}: {why}; {cure}", self.authority))
     }
 
     /// Whoever answers is no admin API.
