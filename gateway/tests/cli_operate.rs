@@ -349,6 +349,12 @@ async fn an_answer_cannot_steer_the_terminal_nor_fill_the_memory() {
     assert_eq!(shown.text().lines().count(), 2, "{:?}", shown.out);
     assert!(!shown.out.contains(['\u{1b}', '\u{9b}']), "{:?}", shown.out);
 
+    let raw = "{\"members\":[{\"id\":\"gw\u{9b}2J\u{7f}\u{2066}\"}]}";
+    let (address, _heads) = answering(vec![whole(raw)]);
+    let shown = run(command(&address.to_string(), None, "members -o json")).await;
+    let same = "{\"members\":[{\"id\":\"gw\\u009b2J\\u007f\\u2066\"}]}\n";
+    assert_eq!(shown.text(), same, "{:?}", shown.out);
+
     let (address, _heads) = answering(vec![whole("not json")]);
     let odd = run(command(&address.to_string(), None, "members")).await;
     odd.refused(69, &["no admin API"]);

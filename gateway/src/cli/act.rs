@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::client::{Answer, Client};
 use super::failure::{Failure, REFUSED};
-use super::text::{period, plain, rows, word};
+use super::text::{harmless, period, plain, rows, word};
 use super::{Output, name, say};
 
 /// The order that forces an endpoint for a while.
@@ -133,7 +133,9 @@ fn listed(title: &str, value: &Value, path: &str) -> String {
 /// Prints an answer: as it came for programs, else as the line says it.
 fn done(answer: &Answer, output: Output, line: impl Fn(&Value) -> String) -> Result<(), Failure> {
     match output {
-        Output::Json => say(&format!("{}\n", String::from_utf8_lossy(&answer.raw).trim_end())),
+        Output::Json => {
+            say(&format!("{}\n", harmless(String::from_utf8_lossy(&answer.raw).trim_end())))
+        }
         Output::Text => say(&format!("{}\n", line(&answer.value))),
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::client::{Answer, Client};
 use super::failure::Failure;
 use super::table::{Side, Table, WIDTH};
-use super::text::{is, number, percent_at, period, period_at, plain, rows, word, wrap};
+use super::text::{harmless, is, number, percent_at, period, period_at, plain, rows, word, wrap};
 use super::{Output, name, say};
 
 /// What is said of an endpoint of which nothing is to be said.
@@ -243,7 +243,9 @@ pub(super) async fn config(client: &Client, output: Output) -> Result<(), Failur
 /// Prints an answer: as it came for programs, else as `text` says it.
 fn show(answer: &Answer, output: Output, text: impl Fn(&Value) -> String) -> Result<(), Failure> {
     match output {
-        Output::Json => say(&format!("{}\n", String::from_utf8_lossy(&answer.raw).trim_end())),
+        Output::Json => {
+            say(&format!("{}\n", harmless(String::from_utf8_lossy(&answer.raw).trim_end())))
+        }
         Output::Text => say(&text(&answer.value)),
     }
 }

@@ -5,13 +5,38 @@ use serde_json::Value;
 /// What stands where nothing is known.
 pub(super) const NOTHING: &str = "-";
 
-/// Puts text that came from elsewhere on one line: control characters become spaces, so that no
-/// answer can steer the terminal.
+/// Whether a character does something to a terminal or to the order of the text around it: controls,
+/// separators of lines, and what turns the direction of writing.
+fn is_steering(one: char) -> bool {
+    one.is_control()
+        || matches!(
+            one,
+            '\u{61c}'
+                | '\u{200e}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
+/// Puts text that came from elsewhere on one line: what steers becomes spaces, so that no answer can
+/// steer the terminal.
 pub(super) fn plain(text: &str) -> String {
-    let is_steering = |one: char| {
-        one.is_control() || matches!(one, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}')
-    };
     text.chars().map(|one| if is_steering(one) { ' ' } else { one }).collect()
+}
+
+/// The text of a JSON document, the same to a program, and harmless to a terminal: what steers is
+/// escaped. It stands within strings only, but for the white space of ASCII between the tokens.
+pub(super) fn harmless(document: &str) -> String {
+    let mut text = String::with_capacity(document.len());
+    for one in document.chars() {
+        match one {
+            '\n' | '\r' | '\t' => text.push(one),
+            // None of them is beyond four digits.
+            one if is_steering(one) => text.push_str(&format!("\\u{:04x}", u32::from(one))),
+            one => text.push(one),
+        }
+    }
+    text
 }
 
 /// The text at `path` of a JSON document, numbers and truths included; `-` where there is none.
@@ -160,6 +185,22 @@ mod tests {
     fn text_from_elsewhere_cannot_steer_the_terminal() {
         assert_eq!(plain("a\u{1b}[2Jb\r\nc\u{202e}d\u{9b}"), "a [2Jb  c d ");
         assert_eq!(word(&json!({ "a": "\u{7}" }), "/a"), " ");
+        let turning = "\u{61c}\u{200e}\u{200f}\u{2066}\u{2067}\u{2068}\u{2069}";
+        assert_eq!(plain(turning), " ".repeat(7));
+        assert_eq!(plain("žluťoučký кот 猫 مرحبا"), "žluťoučký кот 猫 مرحبا");
+    }
+
+    #[test]
+    fn a_document_is_harmless_and_still_the_same() {
+        let value = json!({ "a\u{7f}": "\u{9b}2J \u{202e}\u{2066}\u{1b}\\ é" });
+        let document = format!("{value:#}\r\n");
+        let text = harmless(&document);
+        assert!(
+            !text.contains(|one: char| is_steering(one) && !one.is_ascii_whitespace()),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        assert_eq!(text.lines().count(), document.lines().count(), "the layout stays");
     }
 
     #[test]

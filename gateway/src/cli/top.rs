@@ -23,7 +23,7 @@ use self::screen::{Key, Screen};
 use super::client::Client;
 use super::failure::Failure;
 use super::table::WIDTH;
-use super::text::{period, plain};
+use super::text::{harmless, period, plain};
 use super::{Output, say};
 
 /// Between two looks: more often is load, more seldom is not live.
@@ -55,7 +55,7 @@ pub(super) async fn run(client: &Client, every: Duration, output: Output) -> Res
     if output == Output::Json {
         let Picture { cluster, members, endpoints } = first;
         let document = json!({ "cluster": cluster, "members": members, "endpoints": endpoints });
-        return say(&format!("{document}\n"));
+        return say(&format!("{}\n", harmless(&document.to_string())));
     }
     if !(stdin().is_terminal() && stdout().is_terminal()) {
         let frame = Frame { picture: &first, problem: None, scroll: 0, is_live: false };
