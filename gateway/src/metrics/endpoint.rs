@@ -148,7 +148,7 @@ impl Meters {
         let attempts = |outcome| count("attempts_total", "outcome", outcome);
         let unconnected = |reason| count("connections_failed_total", "reason", reason);
         for result in [ProbeResult::Failed, ProbeResult::Inconclusive] {
-            count("probes_total", "result", words::probed(result));
+            let _ = count("probes_total", "result", words::probed(result));
         }
         let out = |scope| Spell::new(count("endpoint_open_seconds_total", "scope", scope));
         EndpointMeters {
