@@ -137,12 +137,14 @@ fn enforced(case: &Case<'_>, pause: Option<&str>) -> String {
         (false, State::HalfOpen) => match view.rung {
             Some(Rung::Probe) => "out on this node: a probe decides".to_owned(),
             Some(Rung::Ramp) => pause.map_or_else(|| ramping(case), ToOwned::to_owned),
-            Some(Rung::Canary) | None => {
-                "half-open on this node: a few small requests are let through".to_owned()
-            }
+            Some(Rung::Canary) | None => pause.map_or_else(trying, ToOwned::to_owned),
         },
         (false, State::Closed) => pause.map_or_else(|| closed(case), ToOwned::to_owned),
     }
+}
+
+fn trying() -> String {
+    "half-open on this node: a few small requests are let through".to_owned()
 }
 
 fn ramping(case: &Case<'_>) -> String {

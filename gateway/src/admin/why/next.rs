@@ -25,6 +25,14 @@ impl Next {
         Self { what: what.into(), within: None }
     }
 
+    /// `what` in `within`, or that it is due once the time is over: who is to do it may be late.
+    fn due(within: Duration, what: &str) -> Self {
+        if within.is_zero() {
+            return Self::soon(format!("{what}: that is due"));
+        }
+        Self::timed(within, what)
+    }
+
     /// `what` in `within`: the time comes last.
     fn timed(within: Duration, what: &str) -> Self {
         Self { what: format!("{what} in {}", for_people(within)), within: Some(within) }
@@ -63,7 +71,7 @@ fn led(case: &Case<'_>) -> Next {
     let rule = &case.endpoint.config.rule;
     if let Recovery::Lazy { ttl: _ } = rule.recovery {
         let due = cluster.due_in.unwrap_or_default();
-        return Next::timed(due, "its time is over and it returns on every node");
+        return Next::due(due, "its time is over and it returns on every node");
     }
     if let Some((holder, _, successes)) = &cluster.canary {
         let wanted = rule.half_open.successes;
@@ -82,10 +90,10 @@ fn led(case: &Case<'_>) -> Next {
     let due = cluster.due_in.unwrap_or_default();
     match rule.recovery {
         Recovery::Staged { probe: true, ramp: _ } => {
-            Next::timed(due, &format!("{steward} sends one probe for the whole fleet"))
+            Next::due(due, &format!("{steward} sends one probe for the whole fleet"))
         }
         Recovery::Staged { probe: false, ramp: _ } | Recovery::Lazy { ttl: _ } => {
-            Next::timed(due, &format!("{steward} gives the canary slot to one member"))
+            Next::due(due, &format!("{steward} gives the canary slot to one member"))
         }
     }
 }
@@ -113,6 +121,7 @@ fn alone(case: &Case<'_>) -> Next {
         State::Open => Next::timed(view.remaining.unwrap_or_default(), &opening(rule.recovery)),
         State::HalfOpen => match view.rung {
             Some(Rung::Probe) => Next::soon("this node's probe decides"),
+            Some(Rung::Canary | Rung::Ramp) | None if is_cooling(case) => paused(case),
             Some(Rung::Ramp) => Next::soon("its weight grows step by step to the whole"),
             Some(Rung::Canary) | None => {
                 let wanted = rule.half_open.successes;
@@ -131,6 +140,11 @@ fn opening(recovery: Recovery) -> String {
         Recovery::Lazy { ttl: _ } => "this node lets all requests through again",
     };
     what.to_owned()
+}
+
+/// Whether it is left alone for a while, so that no request reaches it whatever its breaker allows.
+fn is_cooling(case: &Case<'_>) -> bool {
+    !case.endpoint.cooling_for(case.now).is_zero()
 }
 
 /// What ends a pause, or frees a limit.

@@ -62,6 +62,21 @@ fn the_ladder_of_a_node_alone_says_what_decides() {
 }
 
 #[test]
+fn a_pause_on_a_rung_is_said_since_nothing_is_let_through() {
+    let mut fleet = fleet(1);
+    fleet.fail(0, B, 1);
+    fleet.run(seconds(3));
+    let probe = fleet.endpoint(0, B).admit(fleet.now, Errand::Probe).unwrap();
+    probe.settle(fleet.now, Outcome::Success);
+    fleet.endpoint(0, B).cool(fleet.now, seconds(12));
+    let view = fleet.explain(0, B);
+    assert_eq!(view["local"]["rung"], "canary");
+    assert_eq!(verdict(&view), "out for a while on this node: it asked for a pause");
+    assert_eq!(next(&view), "the pause is over and requests are sent to it again in 12 s");
+    assert_eq!((within(&view), &view["in_rotation"]), (seconds(12), &Value::Bool(false)));
+}
+
+#[test]
 fn ramping_says_its_weight() {
     let mut fleet = fleet(1);
     fleet.fail(0, B, 1);

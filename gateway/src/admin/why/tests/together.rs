@@ -29,6 +29,24 @@ fn quorum_reached_says_who_votes_why_and_who_probes_when() {
 }
 
 #[test]
+fn a_probe_that_is_overdue_is_said_to_be_due_and_by_whom() {
+    for (more, late, what) in [
+        ("", 5, "sends one probe for the whole fleet: that is due"),
+        ("probe: { enabled: false }", 5, "gives the canary slot to one member: that is due"),
+        ("recovery: lazy", 120, "its time is over and it returns on every node: that is due"),
+    ] {
+        let mut fleet = convicted(Rehearsal::new(3, "", &rest(more, "", "")), &[0, 1, 2]);
+        // The time passes and nobody acts on it.
+        fleet.now += seconds(late);
+        let view = fleet.explain(2, B);
+        let steward = view["cluster"]["steward"].as_str().unwrap();
+        let by = if more == "recovery: lazy" { String::new() } else { format!("{steward} ") };
+        assert_eq!(next(&view), format!("{by}{what}"));
+        assert_eq!(view["next_in_ms"], Value::Null);
+    }
+}
+
+#[test]
 fn a_probe_in_flight_decides_and_its_failure_doubles_the_time() {
     let mut fleet = convicted(fleet(3), &[0, 1, 2]);
     fleet.until("a probe is due", |fleet| fleet.nodes.iter().any(|node| !node.probes.is_empty()));
