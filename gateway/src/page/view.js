@@ -131,24 +131,30 @@ function who(endpoint, what) {
 
 /** What happens next and when: a text, and the ms left if it is a matter of time. */
 function back(endpoint, what, elapsed) {
-  const { cluster = {}, local = {} } = endpoint;
+  const { local = {} } = endpoint;
   const at = (label, ms) => ({ label, ms: left(ms, elapsed) });
   if (what === "ordered" || what === "kept") {
     return isFigure(endpoint.forced_for_ms) ? at("automatic in", endpoint.forced_for_ms) : at("until changed", null);
   }
   if (what === "fleet" || what === "shadow") {
-    const { canary, step } = cluster;
-    if (canary) return at(`canary on ${text(canary.holder)}: ${figure(canary.successes)} passed`, null);
-    if (step?.stage === "probing") return at(`${text(step.by)} is probing`, null);
-    return isFigure(cluster.due_in_ms) ? at("probe in", cluster.due_in_ms) : at("probe is due", null);
+    return told(endpoint, elapsed);
   }
   if (what === "paused") return at("pause ends in", endpoint.cooling_ms);
   if (what === "returning") {
     if (local.rung === "ramp") return at(`ramp: ${figure(endpoint.weight_percent)} % of its weight`, null);
     return at(local.rung === "probe" ? "a probe decides" : "a few small requests decide", null);
   }
-  if (local.state === "open" && isFigure(local.remaining_ms)) return at("half-open in", local.remaining_ms);
-  return null;
+  return what === "here" ? told(endpoint, elapsed) : null;
+}
+
+/** What the API says comes next: what leads the recovery depends on more than the page knows. */
+function told(endpoint, elapsed) {
+  const next = text(endpoint.next);
+  if (next === "" || next === "nothing") return null;
+  const ms = left(endpoint.next_in_ms, elapsed);
+  // The time comes last; it ticks here.
+  const end = next.lastIndexOf(" in ");
+  return ms === null || end < 0 ? { label: next, ms: null } : { label: next.slice(0, end + 3), ms };
 }
 
 /** The countdown of `back` as one text. */

@@ -117,7 +117,8 @@ pub(crate) fn endpoint(index: usize, is_out: bool) -> Value {
     json!({
         "endpoint": format!("m/e{index}"), "pool": "m", "name": format!("e{index}"),
         "in_rotation": !is_out, "verdict": if is_out { "out for the whole fleet" } else { "in" },
-        "next": "nothing", "forced": "auto", "forced_for_ms": null, "forced_by": null,
+        "next": if is_out { "gw-2 sends one probe for the whole fleet in 20 s" } else { "nothing" },
+        "next_in_ms": if is_out { Some(20_000) } else { None }, "forced": "auto", "forced_for_ms": null, "forced_by": null,
         "forced_reason": null, "cooling_ms": 0, "misconfigured": false, "in_flight": 0,
         "weight_percent": if is_out { 0 } else { 100 }, "latency_ms": 120, "open_share": 0.0,
         "local": { "state": "closed", "rung": null, "mode": "enforce", "held": is_out,
