@@ -38,12 +38,13 @@ macro_rules! file {
 }
 
 /// Every file of the page: its path, its kind, its text.
-const FILES: [(&str, &str, &str); 19] = [
+const FILES: [(&str, &str, &str); 20] = [
     ("/", HTML, include_str!("page/index.html")),
     file!(CSS, "frame.css"),
     file!(CSS, "parts.css"),
     file!(IMAGE, "in.svg"),
     file!(IMAGE, "out.svg"),
+    file!(IMAGE, "lost.svg"),
     file!(SCRIPT, "main.js"),
     file!(SCRIPT, "api.js"),
     file!(SCRIPT, "poll.js"),

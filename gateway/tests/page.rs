@@ -16,6 +16,8 @@
 mod browser;
 #[path = "fleet/mod.rs"]
 mod fleet;
+#[path = "page/news.rs"]
+mod news;
 #[path = "process/mod.rs"]
 mod process;
 #[path = "page/stage.rs"]
@@ -170,6 +172,8 @@ async fn a_node_that_is_gone_is_told_and_found_again() {
     browser.until("how old it is", &format!("/is [0-9]+ s old/.test({banner})")).await;
     let title = browser.run(&format!("return {TITLE}")).await;
     assert_eq!(title, "All 2 endpoints were in.", "it is told as what is so");
+    let tab = browser.run("return document.title").await;
+    assert_eq!(tab, "not connected · gw-3 · quorumgate", "the tab tells it as what is so");
     browser.shoot("unreachable").await;
     let third = fleet.restart_third();
     door.lead(third.operators);

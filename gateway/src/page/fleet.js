@@ -98,7 +98,10 @@ export function showBanners(state, elapsed, retry) {
     const ticking = Number.isFinite(elapsed) ? ` What is shown is ${age(elapsed)} old.` : "";
     const how = link.isRefusal ? "answers that it cannot" : "does not answer";
     const why = link.failed.replace(/\.$/, "");
-    found.push({ key: "link", level: "out", text: `${state.node || "This node"} ${how}: ${why}. Trying again.`, ticking, retry });
+    const node = state.node || "This node";
+    // Without a good token it is no use to ask again.
+    if (link.isShut) found.push({ key: "shut", level: "out", text: `${node} asks for a token.`, ticking });
+    else found.push({ key: "link", level: "out", text: `${node} ${how}: ${why}. Trying again.`, ticking, retry });
   }
   for (const [level, text, ticking] of troubles(cluster, elapsed)) found.push({ key: text.slice(0, 24), level, text, ticking });
   const error = config?.last_error;

@@ -27,6 +27,9 @@ const ALL_REST = 10;
 const BACK_MAX = 8;
 /** How long a message stays, in ms. */
 const MESSAGE = 6_000;
+/** From this age on, in ms, nothing is told as what is so: unseen, a round is due each minute or oftener. */
+const OLD_AFTER = 120_000;
+const MINUTE = 60_000;
 const THEMES = ["auto", "light", "dark"];
 
 const at = (id) => document.getElementById(id);
@@ -65,6 +68,7 @@ async function round() {
     // What answers after a while may be another process, with other tokens.
     if (problem.status === 401) {
       state.role = null;
+      state.link = { failed: "it asks for a token", isShut: true };
       askForToken();
     } else state.link = { failed: String(problem.message), isRefusal: problem.status > 0 };
     show(false);
@@ -135,8 +139,12 @@ function show(isFresh) {
   mark(document.body, "data-stale", state.link.failed ? "yes" : null);
   showBanners(state, elapsed, () => poll.now());
   showPulse(elapsed);
-  if (!state.cluster) return;
+  if (!state.cluster) {
+    showTitle();
+    return;
+  }
   state.rows = state.endpoints.map((one) => row(one, performance.now() - one.seen_at)).sort(compare);
+  showTitle();
   showHeadline();
   say(at("node"), state.node);
   showFacts(state.cluster, state.members, state.config);
@@ -147,25 +155,39 @@ function show(isFresh) {
   matrix.show(state.rows, state.members, isFresh);
 }
 
+/** Whether what is shown may be otherwise by this time. */
+function isOld() {
+  return state.link.failed !== "" || performance.now() - state.at > OLD_AFTER;
+}
+
+/** The tab's title and icon: all that is seen of a page in the background. */
+function showTitle() {
+  const out = state.rows.filter((one) => one.isOut).length;
+  const silence = `no news for ${Math.floor((performance.now() - state.at) / MINUTE)} min`;
+  const lost = state.link.isShut ? "signed out" : state.link.failed ? "not connected" : silence;
+  const told = isOld() ? lost : !state.cluster ? "" : out > 0 ? `${out} out` : "all in";
+  const title = [told, state.node, "quorumgate"].filter(Boolean).join(" · ");
+  if (document.title !== title) document.title = title;
+  mark(at("icon"), "href", `page/${isOld() || !state.cluster ? "lost" : out > 0 ? "out" : "in"}.svg`);
+}
+
 function showHeadline() {
   const told = headline(state.rows, state.members);
-  const isOld = state.link.failed !== "";
-  const level = isOld ? "lost" : told.level;
+  const wasSo = isOld();
+  const level = wasSo ? "lost" : told.level;
   // What is not known to be so any more is told as what was so.
-  say(at("headline"), isOld ? told.title.replace(/ (is|are) /, (_, verb) => (verb === "is" ? " was " : " were ")) : told.title);
-  say(at("subline"), isOld ? `When ${state.node} last answered. ${told.sub}` : told.sub);
+  say(at("headline"), wasSo ? told.title.replace(/ (is|are) /, (_, verb) => (verb === "is" ? " was " : " were ")) : told.title);
+  say(at("subline"), wasSo ? `When ${state.node} last answered. ${told.sub}` : told.sub);
   mark(at("hero-shape"), "data-level", level);
   refill(at("hero-shape"), level, () => [...shape(level === "wait" ? "none" : level, level).children]);
-  const out = state.rows.filter((one) => one.isOut).length;
-  document.title = `${out > 0 ? `${out} out` : "all in"} · ${state.node} · quorumgate`;
-  mark(at("icon"), "href", out > 0 ? "page/out.svg" : "page/in.svg");
 }
 
 function showPulse(elapsed) {
-  const isLive = !state.link.failed && Number.isFinite(elapsed);
-  mark(at("pulse"), "data-state", state.link.failed ? "lost" : isLive ? "live" : "wait");
-  const since = Number.isFinite(elapsed) ? `, ${age(elapsed)} old` : "";
-  say(at("pulse-text"), state.link.failed ? `not connected${since}` : !isLive ? "connecting" : elapsed > 3_000 ? `live${since}` : "live");
+  const isLive = Number.isFinite(elapsed);
+  mark(at("pulse"), "data-state", isOld() ? "lost" : isLive ? "live" : "wait");
+  const since = isLive ? `, ${age(elapsed)} old` : "";
+  const lost = state.link.isShut ? "signed out" : "not connected";
+  say(at("pulse-text"), isOld() ? `${lost}${since}` : !isLive ? "connecting" : elapsed > 3_000 ? `live${since}` : "live");
 }
 
 function order(key) {
@@ -204,7 +226,6 @@ function signIn(event) {
   at("sign-in").close();
   state.role = null;
   poll.now();
-  stream.restart();
 }
 
 function setTheme(theme) {
@@ -244,6 +265,9 @@ at("sign-out").addEventListener("click", () => {
 closesBeside(at("order"));
 document.addEventListener("keydown", shortcut);
 // Ages and countdowns go on between two rounds, and while the node does not answer.
-setInterval(() => !document.hidden && performance.now() - state.at > 900 && show(false), 1_000);
+setInterval(() => {
+  if (document.hidden) showTitle();
+  else if (performance.now() - state.at > 900) show(false);
+}, 1_000);
 poll.now();
 stream.restart();

@@ -1,7 +1,8 @@
-// Asks again and again, but never twice at once, never unseen, and never more than the node can bear.
+// Asks again and again, but never twice at once, seldom unseen, and never more than the node can bear.
 //
 // A round is over when its work is; the next one begins a second later, or later still if the round
-// was long (ten thousand endpoints are megabytes) or has failed. Nobody looks: nothing is asked.
+// was long (ten thousand endpoints are megabytes) or has failed. While nobody looks at the page, its
+// tab's title still tells how things are, so that it is asked for at a distance.
 
 /** The pause between two rounds, in ms. */
 const EVERY = 1_000;
@@ -12,9 +13,11 @@ const HURRIED = 100;
 /** The longest pause of a round that works, and of one that fails. */
 const PAUSE_MAX = 15_000;
 const BACKOFF_MAX = 10_000;
+/** The shortest pause while the page is not seen. A browser may stretch it to a minute. */
+const UNSEEN = 20_000;
 
 /**
- * Runs `round` for as long as the page is seen; it throws to say that it has failed. It may return the
+ * Runs `round` for as long as the page is there; it throws to say that it has failed. It may return the
  * ms that it took in its usual course, so that a rare long one does not slow down the next.
  */
 export class Poll {
@@ -27,13 +30,12 @@ export class Poll {
 
   constructor(round) {
     this.#round = round;
-    document.addEventListener("visibilitychange", () => this.now());
+    document.addEventListener("visibilitychange", () => document.hidden || this.now());
   }
 
   /** Begins a round at once; while one is under way, right after it. */
   now() {
     clearTimeout(this.#timer);
-    if (document.hidden) return;
     if (this.#isBusy) {
       this.#wantsMore = true;
       return;
@@ -71,7 +73,8 @@ export class Poll {
     const calm = Math.min(PAUSE_MAX, Math.max(EVERY - took, took * REST, 0));
     const patient = Math.min(BACKOFF_MAX, EVERY * 2 ** (this.#failures - 1));
     const hurried = Math.min(calm, Math.max(HURRIED, took));
-    const pause = this.#failures > 0 ? patient : this.#wantsMore ? hurried : calm;
+    const seen = this.#failures > 0 ? patient : this.#wantsMore ? hurried : calm;
+    const pause = document.hidden ? Math.max(UNSEEN, seen) : seen;
     this.#earliest = performance.now() + hurried;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.now(), pause);
