@@ -105,6 +105,22 @@ async fn violations(browser: &Browser) -> Vec<String> {
     found.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
 }
 
+/// Drains a member by the page, which shows that it is going.
+async fn drain(browser: &Browser, id: &str) {
+    let member = format!(
+        "[...document.querySelectorAll('.member')].find((one) => one.textContent.includes('{id}'))"
+    );
+    browser.run(&format!("{member}.querySelector('.act').click()")).await;
+    browser.until("the dialog", "document.getElementById('order').open").await;
+    browser.run("document.getElementById('order-reason').focus()").await;
+    browser.keys("its host is replaced").await;
+    browser.keys(ENTER).await;
+    let asked = "document.querySelector('#order .primary').textContent.startsWith('Yes, drain')";
+    browser.until("it asks once more", asked).await;
+    browser.keys(ENTER).await;
+    browser.until("it drains", &format!("{member}.textContent.includes('draining')")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flip_is_seen_within_two_seconds_and_one_order_overrules_it() {
     let (fleet, browser) = tokio::join!(Fleet::start(Plan::new("60s")), Browser::open(1440, 1100));
@@ -152,6 +168,7 @@ async fn a_flip_is_seen_within_two_seconds_and_one_order_overrules_it() {
         .await;
     assert_eq!(browser.run("return document.querySelectorAll('img, body script').length").await, 0);
     assert!(!browser.has_alert().await);
+    drain(&browser, "gw-1").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     let elsewhere = |url: &String| !url.starts_with(&origin);
     let left: Vec<String> = browser.requests().await.into_iter().filter(elsewhere).collect();
