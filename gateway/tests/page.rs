@@ -222,6 +222,7 @@ async fn m05_a_read_only_token_looks_and_is_offered_no_deed() {
     assert_eq!(browser.run("return document.getElementById('role').hidden").await, false);
     // The sheet cannot be reached either where a script or an old button would ask for it.
     browser.run("document.querySelector('.row .act').click()").await;
+    browser.run("document.getElementById('reload').click()").await;
     assert_eq!(browser.run("return document.getElementById('order').open").await, false);
 
     browser.run("document.getElementById('sign-out').click()").await;

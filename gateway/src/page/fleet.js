@@ -29,8 +29,8 @@ function configurations(members) {
   return [...hashes].sort((one, other) => other[1].length - one[1].length);
 }
 
-/** The line of figures. */
-export function showFacts(cluster, members, config) {
+/** The line of figures. `reload()` asks whether to read the configuration again. */
+export function showFacts(cluster, members, config, reload) {
   const place = document.getElementById("facts");
   const live = members.filter((one) => one.state === "live" || one.state === "suspect").length;
   const counted = members.filter((one) => one.state !== "left").length;
@@ -47,8 +47,9 @@ export function showFacts(cluster, members, config) {
     ["Configuration", isSkewed ? `differs, ${Math.max(2, hashes.length)} in use` : short(config?.hash ?? hashes[0]?.[0]), isSkewed ? "doubt" : null],
     ["Version", versions.length > 1 ? list(versions, 3) : (versions[0] ?? "–"), versions.length > 1 ? "doubt" : null],
   ];
+  const deed = () => el("button", { type: "button", id: "reload", class: "small act", click: reload }, "Reload", el("span", { class: "sr" }, " configuration"));
   refill(place, JSON.stringify(facts), () => facts.map(([name, value, level]) => el("div", { class: "fact" },
-    el("dt", {}, name), el("dd", { "data-level": level }, level ? shape(level, level) : null, value))));
+    el("dt", {}, name), el("dd", { "data-level": level }, level ? shape(level, level) : null, value, name === "Configuration" ? deed() : null))));
 }
 
 /** The list of members. `manage(id)` opens what can be done to one. */

@@ -8,7 +8,7 @@ import { mark, refill, say, shape, soon } from "./dom.js";
 import { Explain } from "./explain.js";
 import { showBanners, showFacts, showMembers } from "./fleet.js";
 import { Matrix } from "./matrix.js";
-import { manage, override } from "./orders.js";
+import { manage, override, reload } from "./orders.js";
 import { Poll } from "./poll.js";
 import { closesBeside } from "./sheet.js";
 import { Stream } from "./stream.js";
@@ -147,7 +147,9 @@ function show(isFresh) {
   showTitle();
   showHeadline();
   say(at("node"), state.node);
-  showFacts(state.cluster, state.members, state.config);
+  showFacts(state.cluster, state.members, state.config, () => {
+    if (state.role === "full") reload(state.config, reloaded);
+  });
   showMembers(state.members, elapsed, (id) => {
     const member = state.members.find((one) => String(one.id) === id);
     if (member && state.role === "full") manage(member, done);
@@ -193,6 +195,12 @@ function showPulse(elapsed) {
 function order(key) {
   const found = find(key);
   if (found && state.role === "full") override(found, done);
+}
+
+/** Says what a reload came to; the configuration is another. */
+function reloaded(text) {
+  state.configAt = -Infinity;
+  done(text);
 }
 
 /** Says what was done, and looks at what has become of it. */

@@ -1,10 +1,11 @@
-// What an operator may order here: an endpoint overruled, a member sent off. Always with a reason.
+// What an operator may order here: an endpoint overruled, a member sent off, each with a reason; and
+// the node's configuration read again.
 
 import { act, endpointPath } from "./api.js";
 import { el, say } from "./dom.js";
 import { details } from "./fleet.js";
 import { choices, chosen, openSheet, unsure } from "./sheet.js";
-import { quoted, span } from "./words.js";
+import { count, list, quoted, span } from "./words.js";
 
 const dialog = document.getElementById("order");
 
@@ -137,4 +138,26 @@ export function manage(member, done) {
     },
     done,
   });
+}
+
+/** Has this node read its configuration again, after a yes. */
+export function reload(config, done) {
+  const source = config?.source ? String(config.source) : "its configuration";
+  openSheet(dialog, {
+    title: "Reload the configuration",
+    lede: el("p", { class: "faint" }, `This node reads ${source} again. If anything is wrong with it, what holds stays; the other nodes read theirs when they are asked.`),
+    fields: [el("p", { class: "faint hint" }, "The same in a terminal", el("code", { class: "command" }, "quorumgate reload"))],
+    label: () => "Reload the configuration",
+    submit: async () => outcome(await act("config/reload", {})),
+    done,
+  });
+  dialog.querySelector(".primary").focus();
+}
+
+/** What a reload came to, in a sentence or two. */
+function outcome({ changed, needs_restart: waits, endpoints }) {
+  const parts = ["added", "removed", "changed"].map((what) => [endpoints?.[what]?.length ?? 0, what]).filter(([many]) => many > 0);
+  const which = parts.length > 0 ? `: ${parts.map(([many, what], index) => `${index === 0 ? count(many, "endpoint") : many} ${what}`).join(", ")}` : "";
+  const restart = Array.isArray(waits) && waits.length > 0 ? ` At the next restart only: ${list(waits.map(String))}.` : "";
+  return `${changed ? `The new configuration holds${which}` : "Nothing has changed"}.${restart}`;
 }

@@ -1,5 +1,6 @@
-//! What the page tells while nobody looks, and while it may not ask.
+//! What the page tells while nobody looks, while it may not ask, and when its node reads its file again.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,6 +49,10 @@ async fn page(out: &Arc<AtomicBool>, shut: &Arc<AtomicBool>) -> (Browser, Kept) 
             "whoami" => json!({ "role": "full" }),
             "cluster" => cluster(3),
             "members" => members(3),
+            "config/reload" => {
+                json!({ "changed": true, "hash": "h", "needs_restart": ["server.workers"],
+                "endpoints": { "added": ["m/c"], "removed": [], "changed": ["m/a", "m/b"] } })
+            }
             "endpoints" => json!({ "endpoints": [endpoint(0, is_out.load(Ordering::Relaxed))] }),
             path if path.starts_with("events") => return (StatusCode::OK, feed(&[])),
             _ => return (StatusCode::NOT_FOUND, "{}".to_owned()),
@@ -101,5 +106,44 @@ async fn a_page_that_is_signed_out_tells_nothing_as_what_is_so() {
     browser.keys(ENTER).await;
     browser.until("it looks again", &tab("all in", "in")).await;
     browser.until("it is live", &format!("{pulse}.startsWith('live')")).await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_button_has_the_configuration_read_again_and_says_what_came_of_it() {
+    let (gateway, directory) = lone_gateway();
+    let browser = Browser::open(1200, 900).await;
+    browser.go(&format!("http://{}", gateway.operators)).await;
+    browser.until("it asks", "document.getElementById('sign-in').open").await;
+    browser.keys("the-full-token-of-the-page").await;
+    browser.keys(ENTER).await;
+    browser.until("it looks", &format!("{TITLE} === 'All 2 endpoints are in.'")).await;
+
+    let file = directory.path().join("page.yaml");
+    let said = "document.getElementById('said').textContent";
+    let (open, closed) =
+        ("document.getElementById('order').open", "!document.getElementById('order').open");
+    browser.run("document.getElementById('reload').click()").await;
+    browser.until("the dialog", open).await;
+    browser.shoot("reload").await;
+    browser.keys(ENTER).await;
+    browser.until("nothing is another", &format!("{said} === 'Nothing has changed.'")).await;
+
+    fs::write(&file, "models: 7").unwrap();
+    browser.until("it is closed", closed).await;
+    browser.run("document.getElementById('reload').click()").await;
+    browser.keys(ENTER).await;
+    let error = "document.querySelector('#order .error').textContent";
+    browser.until("the refusal", &format!("{error}.includes('models')")).await;
+    browser.run("document.getElementById('order').close()").await;
+    browser.close().await;
+
+    let (browser, _kept) = page(&Arc::default(), &Arc::default()).await;
+    browser.run("document.getElementById('reload').click()").await;
+    browser.until("the dialog", open).await;
+    browser.keys(ENTER).await;
+    let holds = "The new configuration holds: 1 endpoint added, 2 changed. \
+                 At the next restart only: server.workers.";
+    browser.until("what came of it", &format!("{said} === '{holds}'")).await;
     browser.close().await;
 }
