@@ -145,7 +145,7 @@ export function reload(config, done) {
   const source = config?.source ? String(config.source) : "its configuration";
   openSheet(dialog, {
     title: "Reload the configuration",
-    lede: el("p", { class: "faint" }, `This node reads ${source} again. If anything is wrong with it, what holds stays; the other nodes read theirs when they are asked.`),
+    lede: el("p", { class: "faint" }, `This node reads ${source} again. If anything is wrong with it, what holds stays. No other node is asked.`),
     fields: [el("p", { class: "faint hint" }, "The same in a terminal", el("code", { class: "command" }, "quorumgate reload"))],
     label: () => "Reload the configuration",
     submit: async () => outcome(await act("config/reload", {})),
