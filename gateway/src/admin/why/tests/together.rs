@@ -30,14 +30,14 @@ fn quorum_reached_says_who_votes_why_and_who_probes_when() {
 
 #[test]
 fn a_probe_that_is_overdue_is_said_to_be_due_and_by_whom() {
-    for (more, what) in [
-        ("", "sends one probe for the whole fleet: that is due"),
-        ("probe: { enabled: false }", "gives the canary slot to one member: that is due"),
-        ("recovery: lazy", "its time is over and it returns on every node: that is due"),
+    for (more, late, what) in [
+        ("", 5, "sends one probe for the whole fleet: that is due"),
+        ("probe: { enabled: false }", 5, "gives the canary slot to one member: that is due"),
+        ("recovery: lazy", 120, "its time is over and it returns on every node: that is due"),
     ] {
         let mut fleet = convicted(Rehearsal::new(3, "", &rest(more, "", "")), &[0, 1, 2]);
         // The time passes and nobody acts on it.
-        fleet.now += seconds(5);
+        fleet.now += seconds(late);
         let view = fleet.explain(2, B);
         let steward = view["cluster"]["steward"].as_str().unwrap();
         let by = if more == "recovery: lazy" { String::new() } else { format!("{steward} ") };
