@@ -72,6 +72,8 @@ pub(crate) enum End {
     Interrupted,
     /// The client left.
     ClientLeft,
+    /// This gateway's time was over.
+    Drained,
     /// A fault of our own broke it off.
     Panicked,
 }
@@ -444,7 +446,9 @@ impl<B> Relay<B> {
         };
         match end {
             End::Complete => admission.used(tokens),
-            End::Interrupted | End::ClientLeft | End::Panicked => admission.used_at_least(tokens),
+            End::Interrupted | End::ClientLeft | End::Drained | End::Panicked => {
+                admission.used_at_least(tokens);
+            }
         }
     }
 
