@@ -444,11 +444,10 @@ impl<B> Relay<B> {
         let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) else {
             return;
         };
-        match end {
-            End::Complete => admission.used(tokens),
-            End::Interrupted | End::ClientLeft | End::Drained | End::Panicked => {
-                admission.used_at_least(tokens);
-            }
+        if end == End::Complete {
+            admission.used(tokens);
+        } else {
+            admission.used_at_least(tokens);
         }
     }
 
