@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 pub use self::departure::Hurry;
-use self::departure::{Departure, Going, Told};
+use self::departure::{Departure, Going, Tasks, Told};
 use self::live::Live;
 pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
@@ -31,7 +31,7 @@ use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::metrics::{Meters, words};
-use crate::reload::Reload;
+use crate::reload::{Held, Reload};
 use crate::roll::Roll;
 use crate::server::{Identity, Server, TlsError};
 use crate::snapshot;
@@ -123,9 +123,11 @@ impl App {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_from(config: &Config, origin: Origin) -> Result<Self, StartError> {
+        // Before any of them is loaded.
+        let held = Held::by(config);
         let ground = Ground::lay(config).await?;
         let Ground { meters, history, events, sink, fleet, roads, seat, identity, .. } = ground;
-        let Ground { ours, mine_out, mine, carrier, stop, stopped, mut tasks, .. } = ground;
+        let Ground { ours, mine_out, mine, carrier, mut membership, mut service, .. } = ground;
         let (tracer, exporter) = ground.tracing.unzip();
         let node = seat.me.as_str();
         let bound = admin::bind(config.admin.listen).await;
@@ -150,13 +152,14 @@ impl App {
             relevel: origin.relevel,
             current: Mutex::new((gate, roads)),
         };
-        let reload = Reload::new(config, origin.file, Arc::new(live), (&meters, &events));
-        tasks.push(tokio::spawn(Arc::clone(&reload).watch(stopped.clone())));
+        let from = (origin.file, held);
+        let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
+        membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
         let known = (tokens, Arc::clone(&reload));
         let admin =
             Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
         let admin = Arc::new(admin);
-        tasks.push(tokio::spawn(Arc::clone(&seat).run(ours, mine_out, stopped)));
+        service.spawn(Arc::clone(&seat).run(ours, mine_out, service.stopped()));
         let (stop_admin, admin_stopped) = watch::channel(false);
         let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
@@ -168,8 +171,8 @@ impl App {
             seat: Arc::clone(&seat),
             server,
             mine,
-            stop,
-            tasks,
+            membership,
+            service,
             checks,
             reload: Arc::clone(&reload),
         };
@@ -230,9 +233,10 @@ struct Ground {
     ours: watch::Receiver<Ours>,
     mine_out: watch::Sender<Mine>,
     mine: watch::Receiver<Mine>,
-    stop: watch::Sender<bool>,
-    stopped: watch::Receiver<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    /// What makes it a member; it ends when the node has left.
+    membership: Tasks,
+    /// What serves its requests; it ends after the last of them.
+    service: Tasks,
 }
 
 impl Ground {
@@ -253,10 +257,9 @@ impl Ground {
         }
         let roads = Roads::new(&config.pools)?;
         let (mine_out, mine) = watch::channel(Mine::default());
-        let (stop, stopped) = watch::channel(false);
+        let (mut membership, mut service) = (Tasks::default(), Tasks::default());
         let tracing = tracing_by(config, node, &meters)?;
-        let (ours, carrier, mut tasks) =
-            carry(config, generation, mine.clone(), stopped.clone()).await?;
+        let (ours, carrier) = carry(config, generation, mine.clone(), &mut membership).await?;
 
         let parts = Parts {
             history: Arc::clone(&history),
@@ -268,13 +271,13 @@ impl Ground {
         let me = (NodeId::new(node), generation);
         let endpoints = (Arc::clone(&fleet), Upstream::new(&roads));
         let seat = Arc::new(Seat::new(me, config.cluster.as_ref(), card(config), endpoints, parts));
-        tasks.extend(
-            keeper.map(|keeper| tokio::spawn(keeper.run(Arc::clone(&seat), stopped.clone()))),
-        );
-        tasks.extend(keep_roll(config, &seat, &stopped));
+        if let Some(keeper) = keeper {
+            service.spawn(keeper.run(Arc::clone(&seat), service.stopped()));
+        }
+        keep_roll(config, &seat, &mut membership);
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
-        tasks.push(tokio::spawn(fold(Arc::clone(&meters), stopped.clone())));
+        service.spawn(fold(Arc::clone(&meters), service.stopped()));
         Ok(Self {
             identity,
             meters,
@@ -289,9 +292,8 @@ impl Ground {
             ours,
             mine_out,
             mine,
-            stop,
-            stopped,
-            tasks,
+            membership,
+            service,
         })
     }
 }
@@ -330,15 +332,12 @@ async fn fold(meters: Arc<Meters>, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Recalls the members of the last life and keeps the list from here on; a single node has none.
-fn keep_roll(
-    config: &Config,
-    seat: &Arc<Seat>,
-    stopped: &watch::Receiver<bool>,
-) -> Option<JoinHandle<()>> {
-    let state = config.state.as_ref().filter(|_| config.cluster.is_some())?;
+fn keep_roll(config: &Config, seat: &Arc<Seat>, membership: &mut Tasks) {
+    let state = config.state.as_ref().filter(|_| config.cluster.is_some());
+    let Some(state) = state else { return };
     let roll = Roll::beside(&state.path, state.every);
     roll.recall(seat);
-    Some(tokio::spawn(roll.run(Arc::clone(seat), stopped.clone())))
+    membership.spawn(roll.run(Arc::clone(seat), membership.stopped()));
 }
 
 /// Who tells a collector of requests, if one is configured.
@@ -357,11 +356,11 @@ async fn carry(
     config: &Config,
     generation: u64,
     mine: watch::Receiver<Mine>,
-    stopped: watch::Receiver<bool>,
-) -> Result<(watch::Receiver<Ours>, Option<Carrier>, Vec<JoinHandle<()>>), StartError> {
+    membership: &mut Tasks,
+) -> Result<(watch::Receiver<Ours>, Option<Carrier>), StartError> {
     let Some(cluster) = &config.cluster else {
         let (_, ours) = watch::channel(Ours::default());
-        return Ok((ours, None, Vec::new()));
+        return Ok((ours, None));
     };
     let tls = match &cluster.tls {
         ClusterTls::Files { ca, cert, key } => {
@@ -380,8 +379,9 @@ async fn carry(
         tls,
         push: cluster.push,
     };
-    let (carrier, running) = gossip::start(settings, mine, stopped).await?;
-    Ok((carrier.ours.clone(), Some(carrier), vec![tokio::spawn(running)]))
+    let (carrier, running) = gossip::start(settings, mine, membership.stopped()).await?;
+    membership.spawn(running);
+    Ok((carrier.ours.clone(), Some(carrier)))
 }
 
 /// What follows from a breaker's transition outside the breaker: history, an event, counters, a log

@@ -269,6 +269,12 @@ impl Seat {
     /// One round: hear, decide, apply, publish; `heard`: the carrier has brought something.
     fn round(self: &Arc<Self>, mine: &watch::Sender<Mine>, heard: bool) {
         let now = clock::now();
+        if self.has_left(mine) {
+            // It has no say any more, and asks nothing of the endpoints; their clocks go on for as long
+            // as it serves.
+            self.fleet().tick(now);
+            return;
+        }
         let Round { decisions, let_go, said } = self.deputy.round(now, &self.members());
         self.share_out(now);
         self.write_down(now, &decisions);
@@ -291,6 +297,12 @@ impl Seat {
             is_new
         });
         probe::recover_locally(self, now);
+    }
+
+    /// Whether this node has left the fleet, and has told it so.
+    fn has_left(&self, mine: &watch::Sender<Mine>) -> bool {
+        let is_left = |card: &Card| card.standing == Standing::Left;
+        is_left(&lock(&self.card)) && mine.borrow().card.as_ref().is_some_and(is_left)
     }
 
     /// Tells those who follow what this round changed.

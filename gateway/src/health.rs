@@ -26,22 +26,28 @@ pub struct Checks(Mutex<Running>);
 
 #[derive(Default)]
 struct Running {
+    /// No check begins any more.
+    has_ended: bool,
     /// What is asked where, and the task that does; bounded by the configured endpoints.
     tasks: HashMap<EndpointKey, (Health, AbortHandle)>,
     owner: JoinSet<()>,
 }
 
 impl Checks {
-    /// Ends all checks.
+    /// Ends all checks for good: another configuration begins none.
     pub fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Running::default();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Running { has_ended: true, ..Running::default() };
     }
 
     /// Checks every endpoint of the seat that has a health path, as configured, and no other. A check that
     /// is the same goes on, in its own time. To be called within a runtime.
     pub fn adopt(&self, seat: &Arc<Seat>) {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { tasks, owner } = &mut *running;
+        if running.has_ended {
+            return;
+        }
+        let Running { tasks, owner, has_ended: _ } = &mut *running;
         while owner.try_join_next().is_some() {}
         let fleet = seat.fleet();
         let wanted = |key: &EndpointKey| fleet.endpoint(key)?.1.config.health.as_ref();

@@ -13,6 +13,7 @@ pub mod config;
 pub mod demo;
 pub mod error;
 pub mod events;
+mod files;
 pub mod fleet;
 mod fnv;
 pub mod handles;

@@ -3,6 +3,11 @@
 //! The recorder belongs to the gateway and not to the process, so that several gateways in one
 //! process (the demo) do not count into each other. Labels are taken from configured names and from
 //! closed lists only, so that no client can make series.
+//!
+//! A name that a configuration had stays on the page until the process ends, whatever takes that
+//! configuration's place: a counter that came back lower would look like a restart. So the page is
+//! bounded by the names of all configurations that were taken on together; one that was only checked, or
+//! refused, makes none.
 
 mod endpoint;
 mod names;
@@ -138,6 +143,8 @@ pub struct StreamMeters {
     pub left_by_client: Counter,
     /// The upstream broke it off, fell silent, or said that it failed.
     pub cut_by_upstream: Counter,
+    /// This gateway had to end before the stream had.
+    pub cut_by_gateway: Counter,
     /// A fault of our own, after which nothing but that stream ended.
     pub panics: Counter,
 }
@@ -163,6 +170,7 @@ impl Meters {
         let streams = StreamMeters {
             left_by_client: count("stream_aborts_total", &[("side", "client")]),
             cut_by_upstream: count("stream_aborts_total", &[("side", "upstream")]),
+            cut_by_gateway: count("stream_aborts_total", &[("side", "gateway")]),
             panics: count("panics_total", &[]),
         };
         for direction in ["open", "close"] {
@@ -291,7 +299,8 @@ impl StreamMeters {
             End::Complete => {}
             End::Interrupted if is_stream => self.cut_by_upstream.increment(1),
             End::ClientLeft if is_stream => self.left_by_client.increment(1),
-            End::Interrupted | End::ClientLeft => {}
+            End::Drained if is_stream => self.cut_by_gateway.increment(1),
+            End::Interrupted | End::ClientLeft | End::Drained => {}
             End::Panicked => self.panics.increment(1),
         }
     }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use self::source::{Print, Reading};
 pub use self::status::{Checked, Failure, Reloaded, Status};
@@ -42,6 +42,8 @@ const SETTLED: Duration = Duration::from_millis(200);
 const STILL: Duration = Duration::from_millis(15);
 /// So often at most a file is read until it stands still.
 const LOOKS_MAX: u32 = 20;
+/// So many reloads at most wait or run; whoever asks for another is turned away.
+const WAITING_MAX: usize = 8;
 
 /// What takes on a configuration: the parts of a running gateway. It may read files and must not be
 /// called by a thread of a runtime.
@@ -59,6 +61,18 @@ pub trait Adopt: Send + Sync + 'static {
     fn adopt(&self, config: &Config) -> Result<Changes, String>;
 }
 
+/// What the certificates and keys that a configuration names held at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Held(u64);
+
+impl Held {
+    /// What they hold. To be asked before they are loaded: one that is replaced in between is then seen
+    /// as another, whichever of the two was loaded. Blocks.
+    pub fn by(config: &Config) -> Self {
+        Self(Print::of(&Reading::default(), config.files()).contents)
+    }
+}
+
 /// The configuration of a running gateway, and the way to another.
 pub struct Reload {
     /// The file; `None`: the configuration came from nowhere that could be read again.
@@ -68,8 +82,9 @@ pub struct Reload {
     adopter: Arc<dyn Adopt>,
     meters: Arc<Meters>,
     events: Arc<Events>,
-    /// Whose turn it is. Those who wait are operators' connections, which are few.
+    /// Whose turn it is. Of those who ask, at most [`WAITING_MAX`] wait.
     turn: tokio::sync::Mutex<()>,
+    places: Arc<Semaphore>,
     /// A plain mutex, held for a copy of pointers and never over an await.
     state: Mutex<State>,
 }
@@ -87,16 +102,14 @@ struct State {
 }
 
 impl Reload {
-    /// The way from `config`, with which `adopter` has just begun and which was read from `source`.
+    /// The way from `config`, with which `adopter` has just begun and which was read from `source`; its
+    /// certificates and keys were as `held` when they were loaded.
     pub fn new(
         config: &Config,
-        source: Option<PathBuf>,
+        (source, held): (Option<PathBuf>, Held),
         adopter: Arc<dyn Adopt>,
         (meters, events): (&Arc<Meters>, &Arc<Events>),
     ) -> Arc<Self> {
-        // The first look at the files is a try, whatever they hold: they may have become others since
-        // the configuration was read.
-        let held = Print::of(&Reading::default(), config.files()).contents;
         let own = source.as_deref().and_then(|path| config::read_text(path).ok());
         let own = own.map(|text| variables::parse_own(&text, "").1).unwrap_or_default();
         let state = State {
@@ -104,7 +117,9 @@ impl Reload {
             variables: Arc::new(own),
             loaded_unix_ms: clock::wall_millis(),
             last_error: None,
-            held,
+            held: held.0,
+            // The first look at the files is a try, whatever they hold: they may have become others
+            // since the configuration was read.
             tried: Print::default(),
         };
         let reload = Self {
@@ -114,6 +129,7 @@ impl Reload {
             meters: Arc::clone(meters),
             events: Arc::clone(events),
             turn: tokio::sync::Mutex::default(),
+            places: Arc::new(Semaphore::new(WAITING_MAX)),
             state: Mutex::new(state),
         };
         for result in ["ok", "unchanged", "error"] {
@@ -170,20 +186,23 @@ impl Reload {
     /// Reads the file again and takes on what it says. Waits for its turn.
     ///
     /// # Errors
-    /// What is wrong, in one line; the old configuration stays.
+    /// What is wrong, in one line; the old configuration stays. Too many wait already: nothing is tried.
     ///
     /// # Cancel safety
     /// A configuration that is being taken on is taken on all the same.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, String> {
         let this = Arc::clone(self);
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return Err("too many reloads wait already; try again when they are done".to_owned());
+        };
         // In a task of its own, so that a caller who leaves does not let the next one in too soon.
         let done = tokio::spawn(async move {
-            let _turn = this.turn.lock().await;
+            let (_place, _turn) = (place, this.turn.lock().await);
             let Some(path) = this.source.clone() else {
                 return Err("this gateway was not started from a file; restart it".to_owned());
             };
             let reading = source::settled(&path, STILL, LOOKS_MAX).await;
-            this.attempt(reading).await
+            this.attempt(reading, true).await
         });
         done.await.unwrap_or_else(|_| Err("the reload broke off; see the log".to_owned()))
     }
@@ -197,10 +216,17 @@ impl Reload {
                 _ = stopped.wait_for(|stop| *stop) => return,
             }
             let _turn = self.turn.lock().await;
-            if let Some(reading) = self.changed(&path).await {
-                // Whoever looks at the state or the log hears of it.
-                let _ = self.attempt(reading).await;
-            }
+            self.look(&path).await;
+        }
+    }
+
+    /// One look at the files, which takes on what has changed.
+    async fn look(self: &Arc<Self>, path: &std::path::Path) {
+        // The first is a try whatever they hold, which nobody has asked for.
+        let is_first = self.lock().tried == Print::default();
+        if let Some(reading) = self.changed(path).await {
+            // Whoever looks at the state or the log hears of it.
+            let _ = self.attempt(reading, !is_first).await;
         }
     }
 
@@ -216,14 +242,21 @@ impl Reload {
         (second == first).then_some(reading)
     }
 
-    /// Takes on what was read, counts how it went, and remembers it.
-    async fn attempt(self: &Arc<Self>, reading: Reading) -> Result<Reloaded, String> {
+    /// Takes on what was read, counts how it went, and remembers it. That nothing is another counts only
+    /// if it `is_asked`.
+    async fn attempt(
+        self: &Arc<Self>,
+        reading: Reading,
+        is_asked: bool,
+    ) -> Result<Reloaded, String> {
         let this = Arc::clone(self);
         let tried = tokio::task::spawn_blocking(move || this.take_on(&reading)).await;
         let tried = tried.unwrap_or_else(|_| Err("the reload broke off; see the log".to_owned()));
         match &tried {
             Ok(reloaded) => {
-                self.count(if reloaded.changed { "ok" } else { "unchanged" }, 1);
+                if reloaded.changed || is_asked {
+                    self.count(if reloaded.changed { "ok" } else { "unchanged" }, 1);
+                }
                 let Changes { added, removed, changed } = &reloaded.endpoints;
                 let (added, removed, changed) = (added.len(), removed.len(), changed.len());
                 let hash = reloaded.hash.as_str();

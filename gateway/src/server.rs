@@ -28,6 +28,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -37,6 +38,7 @@ use crate::proxy::Gate;
 use crate::upstream::{Roads, Upstream};
 
 pub(crate) use self::door::Door;
+pub(crate) use self::tls::Pair;
 pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.
@@ -67,8 +69,9 @@ pub struct Server {
 
 /// What answers the requests of each worker, to be replaced while they come.
 ///
-/// Each worker has its own, so that reading it takes no count from another core: it is the one count
-/// that a request takes of its worker's answerer in any case, and a few nanoseconds.
+/// Each worker has its own, so that reading it takes no count from another core: a few nanoseconds. What
+/// a request then keeps of it, the gate and the ways to the endpoints, is one for all workers, and so
+/// are its counts.
 pub struct Desks(Vec<Arc<ArcSwap<Answerer>>>);
 
 impl Desks {
@@ -149,7 +152,7 @@ impl Server {
             desks.push(Arc::clone(&desk));
             let told = told.clone();
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-            threads.push(thread.spawn(move || runtime.block_on(run(desk, listener, told)))?);
+            threads.push(thread.spawn(move || work(runtime, desk, listener, told))?);
         }
         Ok(Self { address, desks: Arc::new(Desks(desks)), stop, threads })
     }
@@ -192,6 +195,18 @@ struct Answerer {
     upstream: Upstream,
     /// Where connections come in.
     entry: Arc<Entry>,
+}
+
+/// The thread of one worker. What it has asked the system for in vain (a name that no resolver
+/// answers) is not waited for.
+fn work(
+    runtime: Runtime,
+    desk: Arc<ArcSwap<Answerer>>,
+    listener: std::net::TcpListener,
+    told: watch::Receiver<Stop>,
+) {
+    runtime.block_on(run(desk, listener, told));
+    runtime.shutdown_background();
 }
 
 /// One worker: accepts, and answers by what lies on its desk when a request comes.

@@ -199,7 +199,7 @@ impl Trace {
             began: nanos(self.began_wall),
             ended: now,
             attributes: Vec::new(),
-            is_error: told.status >= 500 || told.end == "interrupted",
+            is_error: told.status >= 500 || ["interrupted", "drained"].contains(&told.end),
         };
         describe(&mut span, operation, told);
         let mut spans = std::mem::take(&mut self.attempts);

@@ -59,6 +59,7 @@ const PROMISED: [&str; 42] = [
     "quorumgate_members{state=\"live\"}",
     "quorumgate_members{state=\"suspect\"}",
     "quorumgate_stream_aborts_total{side=\"client\"}",
+    "quorumgate_stream_aborts_total{side=\"gateway\"}",
     "quorumgate_stream_aborts_total{side=\"upstream\"}",
     "quorumgate_overhead_seconds_bucket{le=\"0.001\"}",
     "quorumgate_endpoint_open_seconds_total{endpoint=\"demo/a\",scope=\"local\"}",

@@ -7,7 +7,8 @@
 //! and it waits for its end.
 //!
 //! Invariants: it goes ever further, never back; the fleet hears that it drains before it hears that
-//! it has left; once it has left it decides nothing, for its own vote is none any more.
+//! it has left; once it has left it decides nothing, for its own vote is none any more; what a request
+//! needs to be served well (deadlines, figures, the state file) goes on until no client is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,8 +100,8 @@ pub(super) struct Departure {
     pub(super) seat: Arc<Seat>,
     pub(super) server: Server,
     pub(super) mine: watch::Receiver<Mine>,
-    pub(super) stop: watch::Sender<bool>,
-    pub(super) tasks: Vec<JoinHandle<()>>,
+    pub(super) membership: Tasks,
+    pub(super) service: Tasks,
     pub(super) checks: Arc<Checks>,
     /// Where it stands how long new connections are still served, and how long streams may take to
     /// finish after that.
@@ -113,15 +114,43 @@ impl Departure {
         if !told.reaches(Going::Draining).await {
             return;
         }
-        let Self { admin, seat, server, mine, stop, tasks, checks, reload } = self;
+        let Self { admin, seat, server, mine, membership, service, checks, reload } = self;
         let config = reload.config();
         let (delay, patience) = (config.server.drain_delay, config.server.drain_timeout);
         admin.drain();
         seat.stand(Standing::Draining);
         tell(&seat, "draining", "this node drains");
-        let membership = Membership { seat: Arc::clone(&seat), mine, stop, tasks, checks };
+        let membership = Membership { seat: Arc::clone(&seat), mine, tasks: membership, checks };
         let clients = part(&seat, server, (delay, patience), told.clone());
         tokio::join!(membership.end(delay.min(HAND_OVER), told), clients);
+        service.end().await;
+    }
+}
+
+/// What runs beside the requests until it is stopped.
+#[derive(Default)]
+pub(super) struct Tasks {
+    stop: watch::Sender<bool>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Tasks {
+    /// What they are told.
+    pub(super) fn stopped(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Runs another, which is to end when it is told to stop.
+    pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.running.push(tokio::spawn(task));
+    }
+
+    /// Stops them; each gets [`LAST_WORD`] to end.
+    async fn end(self) {
+        let _ = self.stop.send_replace(true);
+        for task in self.running {
+            let _ = tokio::time::timeout(LAST_WORD, task).await;
+        }
     }
 }
 
@@ -153,8 +182,7 @@ async fn part(
 struct Membership {
     seat: Arc<Seat>,
     mine: watch::Receiver<Mine>,
-    stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Tasks,
     checks: Arc<Checks>,
 }
 
@@ -175,10 +203,7 @@ impl Membership {
         let has_left =
             |mine: &Mine| mine.card.as_ref().is_some_and(|card| card.standing == Standing::Left);
         let _ = tokio::time::timeout(LAST_WORD, self.mine.wait_for(has_left)).await;
-        let _ = self.stop.send(true);
-        for task in self.tasks {
-            let _ = tokio::time::timeout(LAST_WORD, task).await;
-        }
+        self.tasks.end().await;
     }
 }
 

@@ -20,7 +20,7 @@ use crate::metrics::Meters;
 use crate::proxy::admission::Vocabulary;
 use crate::proxy::{Cors, Gate};
 use crate::reload::Adopt;
-use crate::server::{Desks, Identity};
+use crate::server::{Desks, Identity, Pair};
 use crate::trace::Tracer;
 use crate::upstream::Roads;
 
@@ -48,43 +48,49 @@ struct Ready {
     heir: Heir,
     gate: Arc<Gate>,
     roads: Arc<Roads>,
+    /// The certificate that clients are to be shown.
+    identity: Option<Pair>,
 }
 
 impl Live {
-    /// Makes whatever of `config` may fail to be made, and changes nothing.
-    fn prepare(&self, config: &Config) -> Result<Ready, String> {
+    /// Makes whatever of `config` may fail to be made, and changes nothing but that the series of what is
+    /// new are counted in `meters` from here on.
+    fn prepare(&self, config: &Config, meters: &Arc<Meters>) -> Result<Ready, String> {
         if self.is_exposed && config.admin.token.is_none() {
             return Err("admin.token: cannot be taken away while others than this machine reach \
                 the operators' listener; restart with admin.listen at 127.0.0.1"
                 .to_owned());
         }
-        let (gate, roads) = &*self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = match (&self.identity, &config.server.tls) {
+            (Some(_), Some(files)) => Some(Identity::read(files).map_err(|error| chain(&error))?),
+            (Some(_) | None, _) => None,
+        };
+        // Files are read without the lock.
+        let (gate, roads) = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let roads = roads.heir(&config.pools).map_err(|error| chain(&error))?;
-        let heir = self.seat.fleet().heir(&config.pools, &self.meters, &self.sink);
+        // From here on nothing fails, so that no series is made for what is refused.
+        let heir = self.seat.fleet().heir(&config.pools, meters, &self.sink);
         let gate = self::gate(
             config,
             (gate.node.clone(), gate.tracer.clone()),
             &heir.fleet,
-            &self.meters,
-            Some(gate),
+            meters,
+            Some(&gate),
         );
-        Ok(Ready { heir, gate, roads })
+        Ok(Ready { heir, gate, roads, identity })
     }
 }
 
 impl Adopt for Live {
     fn try_on(&self, config: &Config) -> Result<(), String> {
-        if let (Some(_), Some(files)) = (&self.identity, &config.server.tls) {
-            Identity::check(files).map_err(|error| chain(&error))?;
-        }
-        self.prepare(config).map(drop)
+        // What is only tried on leaves no series behind.
+        self.prepare(config, &Arc::new(Meters::new())).map(drop)
     }
 
     fn adopt(&self, config: &Config) -> Result<Changes, String> {
-        let Ready { heir, gate, roads } = self.prepare(config)?;
-        // The last that may fail; it is whole or nothing by itself.
-        if let (Some(identity), Some(files)) = (&self.identity, &config.server.tls) {
-            identity.replace(files).map_err(|error| chain(&error))?;
+        let Ready { heir, gate, roads, identity: pair } = self.prepare(config, &self.meters)?;
+        if let (Some(identity), Some(pair)) = (&self.identity, pair) {
+            identity.show(pair);
         }
         // An endpoint is known to the council before it gets its first request.
         self.seat.adopt(&heir, &roads, config.hash());

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::pin;
+use std::time::Duration;
 
 use gateway::app::{App, Origin, Relevel};
 use gateway::config::{self, Config, LogFormat};
@@ -20,6 +21,8 @@ use super::failure::{Failure, INTERRUPTED, TERMINATED, chain};
 
 /// Threads for the cluster and the operators; the data plane has its own.
 const CONTROL_THREADS: usize = 2;
+/// When everything has ended, calls into the system that still run get this long.
+const LEFTOVERS_MAX: Duration = Duration::from_millis(500);
 
 /// Runs a gateway until it is told to stop.
 pub(super) fn serve(file: &Path) -> Result<(), Failure> {
@@ -27,18 +30,18 @@ pub(super) fn serve(file: &Path) -> Result<(), Failure> {
     let (lines, relevel) = log_as(config.log.format, &config.log.level)?;
     handles::raise();
     let origin = Origin { file: Some(file.to_owned()), relevel: Some(relevel) };
-    control()?.block_on(run(&config, origin, &lines))
+    under_control(run(&config, origin, &lines))
 }
 
 /// Tells the demo's story.
 pub(super) fn demo(exit: bool) -> Result<(), Failure> {
-    control()?.block_on(demo::run(exit)).map_err(Failure::story)
+    under_control(async { demo::run(exit).await.map_err(Failure::story) })
 }
 
 /// Runs a model server that fails on demand.
 pub(super) fn mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
     let (_lines, _) = log_as(LogFormat::Text, "info")?;
-    control()?.block_on(serve_mock(listen, name))
+    under_control(serve_mock(listen, name))
 }
 
 /// Reads a configuration file.
@@ -46,13 +49,17 @@ pub(super) fn read(path: &Path) -> Result<Config, Failure> {
     config::read(path).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The runtime for everything but the data plane.
-fn control() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Runs `deed` on the runtime for everything but the data plane. What it leaves behind, a name that no
+/// resolver answers or a worker that does not end, is waited for no longer than [`LEFTOVERS_MAX`].
+fn under_control(deed: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .enable_all()
         .build()
-        .map_err(|error| Failure::unavailable(format!("no threads: {error}")))
+        .map_err(|error| Failure::unavailable(format!("no threads: {error}")))?;
+    let done = runtime.block_on(deed);
+    runtime.shutdown_timeout(LEFTOVERS_MAX);
+    done
 }
 
 /// Logs to stderr by a thread of its own, panics too: whoever serves must not wait for a reader. What

@@ -365,7 +365,9 @@ impl Endpoint {
         self.core.stance.store(guarded.stance(), Ordering::Relaxed);
         drop(guarded);
         // A release of a closed breaker only voids the permits that are out: no news to anybody.
-        if let Some(transition) = transition.filter(|one| one.from != one.to || one.rung.is_some())
+        let is_news = |one: &Transition| one.from != one.to || one.rung.is_some();
+        if let Some(transition) = transition.filter(is_news)
+            && !self.core.is_retired.load(Ordering::Relaxed)
         {
             (self.sink)(Happening { endpoint: self.key.clone(), tenant: None, transition });
         }

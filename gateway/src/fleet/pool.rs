@@ -44,7 +44,8 @@ pub struct Pool {
 struct Past {
     /// Whether requests pass through to endpoints that are presumed dead, and somebody was told.
     is_degraded: AtomicBool,
-    /// How long every endpoint has been out, all times together, in milliseconds.
+    /// How long every endpoint has been out, all times together: what is not a whole second yet, in
+    /// milliseconds. One thread at a time measures it.
     all_open_ms: AtomicU64,
     /// When a small request last asked, in milliseconds; 0: never.
     small_asked_ms: AtomicU64,
@@ -116,9 +117,10 @@ impl Pool {
         self.meters.all_open.set(if is_all_open { 1.0 } else { 0.0 });
         if is_all_open {
             let passed = u64::try_from(passed.as_millis()).unwrap_or(0);
-            let sum =
-                self.past.all_open_ms.fetch_add(passed, Ordering::Relaxed).saturating_add(passed);
-            self.meters.all_open_seconds.absolute(sum / 1_000);
+            let sum = self.past.all_open_ms.load(Ordering::Relaxed).saturating_add(passed);
+            self.past.all_open_ms.store(sum % 1_000, Ordering::Relaxed);
+            // A pool that was gone and is back counts on where its series stands.
+            self.meters.all_open_seconds.increment(sum / 1_000);
         } else if self.endpoints.iter().any(|endpoint| endpoint.is_promising(now)) {
             self.past.is_degraded.store(false, Ordering::Relaxed);
         }

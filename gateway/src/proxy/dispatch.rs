@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::admission::Call;
 use super::attempt::{self, Answer, Failure, FailureKind};
-use super::log::{CLIENT_LEFT, Line};
+use super::log::{Line, dropped_status};
 use super::quarantine::DEATHS_MAX;
 use super::{Gate, named};
 use crate::clock;
@@ -83,7 +83,7 @@ pub(super) struct Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         if !self.is_over {
-            self.gate.meters.answered(&self.pool.meters, CLIENT_LEFT);
+            self.gate.meters.answered(&self.pool.meters, dropped_status());
             self.pool.meters.duration.record(self.started.elapsed().as_secs_f64());
         }
     }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep};
 use super::admission::Call;
 use super::attempt::Rest;
 use super::dispatch::{Leaving, Served};
-use super::log::Line;
+use super::log::{Line, give_up};
 use super::relay::{End, HEARTBEAT, Interrupted, Relay};
 use super::route::Dialect;
 use super::{Body, Cut, Gate, limit};
@@ -190,8 +190,10 @@ impl Cut for Early {
         match &mut self.stage {
             Stage::Relaying(relay) => relay.cut(),
             Stage::Waiting { .. } => {
-                self.gate.meters.streams.ended(End::Interrupted, true);
-                self.stage = Stage::Failed(ApiError::stream_interrupted().event(self.dialect));
+                self.gate.meters.streams.ended(End::Drained, true);
+                let told = Stage::Failed(ApiError::stream_interrupted().event(self.dialect));
+                // The head went with it.
+                give_up(std::mem::replace(&mut self.stage, told), 200);
             }
             Stage::Failed(_) | Stage::Broken => {}
         }

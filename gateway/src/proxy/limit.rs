@@ -76,7 +76,7 @@ pub(super) fn ended(place: &mut Place, end: End, usage: Usage) {
     match (end, usage.total()) {
         (_, None) => {}
         (End::Complete, Some(tokens)) => place.correct(tokens),
-        (End::Interrupted | End::ClientLeft | End::Panicked, Some(tokens)) => {
+        (End::Interrupted | End::ClientLeft | End::Drained | End::Panicked, Some(tokens)) => {
             place.at_least(tokens);
         }
     }

@@ -1,5 +1,6 @@
 //! One line a request: who asked for what, where it went, how it ended; never a prompt or a key.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,11 @@ const TEXT_BYTES_MAX: usize = 128;
 
 /// The status that stands for a client that left.
 pub(super) const CLIENT_LEFT: u16 = 499;
+/// The word for an answer that ended because this gateway's time was over.
+const DRAINED: &str = "drained";
 
-/// The access log's line of one request, written when it ends: if nobody says how, the client left.
+/// The access log's line of one request, written when it ends: if nobody says how, the client left, or
+/// whoever gave it up says so ([`give_up`]).
 pub(super) struct Line {
     request_id: HeaderValue,
     agent_id: Option<HeaderValue>,
@@ -150,6 +154,7 @@ impl Line {
         match end {
             End::Complete => self.write(status, "complete"),
             End::Interrupted | End::Panicked => self.write(status, "interrupted"),
+            End::Drained => self.write(status, DRAINED),
             End::ClientLeft => self.write(CLIENT_LEFT, "client_left"),
         }
     }
@@ -213,10 +218,36 @@ fn shown(value: Option<&HeaderValue>) -> &str {
     text.get(..TEXT_BYTES_MAX).unwrap_or(text)
 }
 
+thread_local! {
+    /// The status that the request was answered with whose course is being given up; [`CLIENT_LEFT`]: the
+    /// client gives it up.
+    static DROPPED_STATUS: Cell<u16> = const { Cell::new(CLIENT_LEFT) };
+}
+
+/// Gives up the course of a request, since this gateway's time is over: its line says so, and that it
+/// was answered with `status`.
+pub(super) fn give_up<T>(course: T, status: u16) {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            DROPPED_STATUS.set(CLIENT_LEFT);
+        }
+    }
+    let _reset = Reset;
+    DROPPED_STATUS.set(status);
+    drop(course);
+}
+
+/// The status of a request whose course is dropped before its end.
+pub(super) fn dropped_status() -> u16 {
+    DROPPED_STATUS.get()
+}
+
 impl Drop for Line {
     fn drop(&mut self) {
         if !self.is_written {
-            self.write(CLIENT_LEFT, "client_left");
+            let status = dropped_status();
+            self.write(status, if status == CLIENT_LEFT { "client_left" } else { DRAINED });
         }
     }
 }

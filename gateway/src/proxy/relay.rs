@@ -72,6 +72,8 @@ pub(crate) enum End {
     Interrupted,
     /// The client left.
     ClientLeft,
+    /// This gateway's time was over.
+    Drained,
     /// A fault of our own broke it off.
     Panicked,
 }
@@ -442,9 +444,10 @@ impl<B> Relay<B> {
         let (Some(admission), Some(tokens)) = (&mut self.admission, self.usage.total()) else {
             return;
         };
-        match end {
-            End::Complete => admission.used(tokens),
-            End::Interrupted | End::ClientLeft | End::Panicked => admission.used_at_least(tokens),
+        if end == End::Complete {
+            admission.used(tokens);
+        } else {
+            admission.used_at_least(tokens);
         }
     }
 

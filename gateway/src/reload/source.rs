@@ -3,16 +3,10 @@
 //! Invariants: a file that is no regular one is not opened, since a pipe would never end; no more than
 //! a bounded part of any file is read; nothing here keeps what a key file holds.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config;
-use crate::fnv;
-
-/// Of a certificate or a key no more is read; a chain takes a few KiB.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+use crate::{config, files, fnv};
 
 /// The configuration's file as it was read.
 #[derive(Debug)]
@@ -66,27 +60,20 @@ impl Reading {
 }
 
 impl Print {
-    /// The print of `reading` with what `files` hold at this moment. Blocks.
-    pub(super) fn of(reading: &Reading, files: Vec<PathBuf>) -> Self {
+    /// The print of `reading` with what the files `named` hold at this moment. Blocks.
+    pub(super) fn of(reading: &Reading, named: Vec<PathBuf>) -> Self {
         let text = match &reading.text {
             Ok(text) => fnv::digest(text.bytes()),
             Err(message) => fnv::digest(message.bytes().chain([0])),
         };
-        let mut digests = Vec::with_capacity(files.len() * size_of::<u64>());
-        for file in &files {
-            let held = held(file).unwrap_or_default();
+        let mut digests = Vec::with_capacity(named.len() * size_of::<u64>());
+        for file in &named {
+            // One that cannot be used counts as empty.
+            let held = files::read(file).unwrap_or_default();
             digests.extend(fnv::digest(held).to_le_bytes());
         }
-        Self { files, text, contents: fnv::digest(digests) }
+        Self { files: named, text, contents: fnv::digest(digests) }
     }
-}
-
-fn held(file: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if std::fs::metadata(file)?.is_file() {
-        File::open(file)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
 }
 
 /// Reads the file at `path` and prints it with `files`; `None`: the process is ending.

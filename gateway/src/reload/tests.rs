@@ -57,7 +57,8 @@ impl Stand {
         let meters = Arc::new(Meters::new());
         let events = Arc::new(Events::new(NodeId::new("gw"), 1));
         let adopter = Arc::clone(&taker) as Arc<dyn Adopt>;
-        let reload = Reload::new(&config, Some(file), adopter, (&meters, &events));
+        let from = (Some(file), Held::by(&config));
+        let reload = Reload::new(&config, from, adopter, (&meters, &events));
         Self { reload, taker, directory }
     }
 
@@ -76,9 +77,7 @@ impl Stand {
     /// One look at the files, as it is made again and again.
     async fn look(&self) {
         let path = self.directory.path().join("gw.yaml");
-        if let Some(reading) = self.reload.changed(&path).await {
-            let _ = self.reload.attempt(reading).await;
-        }
+        self.reload.look(&path).await;
     }
 
     fn error(&self) -> Option<String> {
@@ -96,12 +95,12 @@ impl Stand {
 async fn what_is_seen_is_taken_on_once() {
     let stand = Stand::new();
     stand.look().await;
-    assert_eq!((stand.taken(), stand.count("unchanged")), (vec![], 1), "the first look is a try");
+    assert_eq!((stand.taken(), stand.count("unchanged")), (vec![], 0), "nobody has asked for it");
     stand.write("gw.yaml", &text(3));
     for _ in 0..3 {
         stand.look().await;
     }
-    assert_eq!((stand.taken(), stand.count("ok"), stand.count("unchanged")), (vec![3], 1, 1));
+    assert_eq!((stand.taken(), stand.count("ok"), stand.count("unchanged")), (vec![3], 1, 0));
     assert_eq!(stand.reload.config().retry.max_attempts, 3);
 }
 
@@ -181,11 +180,30 @@ async fn two_who_ask_at_once_take_turns() {
 }
 
 #[tokio::test]
+async fn who_asks_while_many_wait_is_turned_away() {
+    let stand = Stand::new();
+    let turn = stand.reload.turn.lock().await;
+    let asks = (0..WAITING_MAX).map(|_| {
+        let reload = Arc::clone(&stand.reload);
+        tokio::spawn(async move { reload.reload().await })
+    });
+    let asks: Vec<_> = asks.collect();
+    tokio::task::yield_now().await;
+    assert!(stand.reload.reload().await.unwrap_err().contains("too many"));
+    drop(turn);
+    for ask in asks {
+        ask.await.unwrap().unwrap();
+    }
+    stand.reload.reload().await.unwrap();
+    assert_eq!(stand.count("error"), 0);
+}
+
+#[tokio::test]
 async fn without_a_file_there_is_nothing_to_reload() {
     let config = variables::parse_own(&text(2), "test.yaml").0.unwrap();
     let (meters, taker) = (Arc::new(Meters::new()), Arc::new(Taker::default()));
     let events = Arc::new(Events::new(NodeId::new("gw"), 1));
-    let reload = Reload::new(&config, None, taker, (&meters, &events));
+    let reload = Reload::new(&config, (None, Held::by(&config)), taker, (&meters, &events));
     assert!(reload.reload().await.unwrap_err().contains("not started from a file"));
     assert!(reload.check(text(9)).await.is_ok());
 }

@@ -83,6 +83,7 @@ enum End {
     Complete,
     Interrupted,
     ClientLeft,
+    Drained,
 }
 
 /// The target of a line that names none, as a log that was filtered may have it.
@@ -168,7 +169,7 @@ pub(super) fn read(line: &[u8]) -> Option<(Cow<'_, str>, Request)> {
 fn outcome(record: &Record<'_>) -> Outcome {
     let fault = |cause| Outcome::Fault { weight: 1.0, cause };
     match record.end {
-        End::ClientLeft => return Outcome::Neutral,
+        End::ClientLeft | End::Drained => return Outcome::Neutral,
         End::Complete | End::Interrupted if record.proxy_status == CLIENT_LEFT => {
             return Outcome::Neutral;
         }

@@ -112,8 +112,10 @@ fn an_answer_just_below_the_limit_is_not_slow() {
 #[test]
 fn a_client_that_left_says_nothing_but_that_it_waited_too_long() {
     let left = json!({ "end": "client_left", "proxy_status": 499 });
-    let log: String = (0..50).map(|n| line(n * 1_000, 50, 200, left.clone())).collect();
-    assert_eq!(trips(&log), []);
+    for end in [left.clone(), json!({ "end": "drained" })] {
+        let log: String = (0..50).map(|n| line(n * 1_000, 50, 200, end.clone())).collect();
+        assert_eq!(trips(&log), []);
+    }
     let log = line(75_000, 75_000, 200, left.clone()) + &line(81_000, 75_000, 200, left);
     assert_eq!(trips(&log), [trip(76_000, "slow (total)")]);
 }

@@ -11,14 +11,14 @@
 //!
 //! Invariants: until its first request has come, nothing that a client does or leaves undone is worth
 //! more than a debug line; every wait for a client has a deadline; a connection that was accepted
-//! before a drain is served its first request.
+//! before a drain is served its first request, if that comes no later than a head may.
+
+mod begun;
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::io;
+use std::future::{self, Future};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,10 +29,12 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::Counter;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Sleep;
 
+use self::begun::{Begun, First};
 use super::Stop;
 use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
@@ -290,8 +292,10 @@ impl Entry {
         if *told.borrow() != Stop::Serving {
             outlet.close();
         }
+        hears_the_end(&mut told);
         let way_out = Arc::clone(&outlet);
         let answer = service_fn(move |request| {
+            outlet.meet();
             let (answered, outlet) = (answer(request), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
@@ -311,15 +315,27 @@ impl Entry {
             .max_buf_size(HEAD_BYTES_MAX)
             .max_headers(FIELDS_MAX);
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
-        let mut next = Some(Stop::Serving);
+        let (mut next, mut grace) = (Some(Stop::Serving), None);
         loop {
+            // The connection comes first, so that what was sent before a drain began is seen.
             tokio::select! {
+                biased;
                 served = connection.as_mut() => return served,
-                told = heard(&mut told), if next.is_some() => next = told,
+                word = heard(&mut told), if next.is_some() => next = word,
+                () = over(&mut grace) => {
+                    grace = None;
+                    connection.as_mut().graceful_shutdown();
+                    continue;
+                }
             }
             match next {
                 Some(Stop::Serving) => {}
                 Some(Stop::Leaving) => way_out.close(),
+                // hyper would close it at once: its first request may be on its way, and is served.
+                Some(Stop::Draining) | None if !way_out.has_met() => {
+                    way_out.close();
+                    grace = Some(Box::pin(tokio::time::sleep(self.patiences.head)));
+                }
                 Some(Stop::Draining) | None => connection.as_mut().graceful_shutdown(),
                 Some(Stop::Over(_)) => {
                     connection.as_mut().graceful_shutdown();
@@ -346,6 +362,7 @@ impl Entry {
         if *told.borrow() == Stop::Leaving {
             told.mark_unchanged();
         }
+        hears_the_end(&mut told);
         let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
         let patience = self.patiences.write;
         let way_out = Arc::clone(&outlet);
@@ -398,7 +415,24 @@ impl Entry {
 /// What the workers are told next; `None`: nobody is there any more to tell them anything.
 async fn heard(told: &mut watch::Receiver<Stop>) -> Option<Stop> {
     told.changed().await.ok()?;
+    // What lies in the kernel comes before it: the runtime looks there before this goes on.
+    tokio::task::yield_now().await;
     Some(*told.borrow_and_update())
+}
+
+/// Lets whoever comes when the drain has begun hear of it, too: they have met it as nothing new.
+fn hears_the_end(told: &mut watch::Receiver<Stop>) {
+    if told.borrow().is_end() {
+        told.mark_changed();
+    }
+}
+
+/// Waits until a grace is over; forever if there is none.
+async fn over(grace: &mut Option<Pin<Box<Sleep>>>) {
+    match grace {
+        Some(grace) => grace.as_mut().await,
+        None => future::pending().await,
+    }
 }
 
 fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
@@ -419,77 +453,6 @@ fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
 fn strip(headers: &mut HeaderMap) {
     for name in HOP_BY_HOP {
         headers.remove(name);
-    }
-}
-
-/// The bytes that came first.
-struct First {
-    bytes: [u8; PREFACE.len()],
-    from: u8,
-    to: u8,
-}
-
-impl First {
-    fn unread(&self) -> &[u8] {
-        self.bytes.get(usize::from(self.from)..usize::from(self.to)).unwrap_or_default()
-    }
-}
-
-/// A connection whose first bytes were looked at: whoever reads it gets them all the same.
-struct Begun<T> {
-    first: First,
-    io: T,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Begun<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let unread = self.first.unread();
-        if unread.is_empty() {
-            return Pin::new(&mut self.io).poll_read(context, buffer);
-        }
-        let length = unread.len().min(buffer.remaining());
-        buffer.put_slice(unread.get(..length).unwrap_or_default());
-        self.first.from += u8::try_from(length).unwrap_or(u8::MAX);
-        // What follows is most often there already; apart from it hyper would make its buffer larger.
-        // If nothing is, or the end, the next read says so again.
-        if buffer.remaining() > 0 {
-            let _ = Pin::new(&mut self.io).poll_read(context, buffer);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Begun<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
 

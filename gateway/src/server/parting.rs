@@ -42,6 +42,8 @@ pub(super) struct Outlet {
     waiting: Mutex<Vec<Waker>>,
     /// Each answer is to say that it is the last.
     is_closing: AtomicBool,
+    /// A request has come.
+    has_met: AtomicBool,
     /// Its time is over: whatever still flows is cut.
     is_over: AtomicBool,
     /// Wakes what flows when the time is over.
@@ -88,6 +90,16 @@ impl Outlet {
     /// Whether each answer is to say so.
     pub(super) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// A request has come.
+    pub(super) fn meet(&self) {
+        self.has_met.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one has.
+    pub(super) fn has_met(&self) -> bool {
+        self.has_met.load(Ordering::Relaxed)
     }
 
     /// Cuts whatever still flows, and what begins to.

@@ -8,8 +8,7 @@
 //! or does not happen; no key is ever printed.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -22,13 +21,12 @@ use rustls::{InconsistentKeys, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::ServerTls;
+use crate::files;
 
 /// HTTP/2 as ALPN calls it.
 pub(super) const HTTP2: &[u8] = b"h2";
 /// HTTP/1.1 as ALPN calls it.
 const HTTP1: &[u8] = b"http/1.1";
-/// Longest file that is read; a chain of certificates takes a few KiB.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Why a certificate cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -100,21 +98,25 @@ impl Identity {
         Ok(Arc::new(Self { shown, acceptor }))
     }
 
-    /// Looks whether this certificate could be shown.
+    /// Reads a certificate and its key, to be shown later or not at all.
     ///
     /// # Errors
     /// As [`Identity::load`].
-    pub fn check(files: &ServerTls) -> Result<(), TlsError> {
-        pair(files, &ring::default_provider()).map(drop)
+    pub(crate) fn read(files: &ServerTls) -> Result<Pair, TlsError> {
+        pair(files, &ring::default_provider()).map(Pair)
     }
 
     /// Shows this certificate from the next handshake on; connections that stand are not touched.
+    pub(crate) fn show(&self, Pair(pair): Pair) {
+        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+    }
+
+    /// Reads a certificate and shows it.
     ///
     /// # Errors
     /// As [`Identity::load`]; the certificate that was shown stays.
     pub fn replace(&self, files: &ServerTls) -> Result<(), TlsError> {
-        let pair = pair(files, &ring::default_provider())?;
-        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+        self.show(Self::read(files)?);
         Ok(())
     }
 
@@ -123,6 +125,9 @@ impl Identity {
         &self.acceptor
     }
 }
+
+/// A certificate with its key that can be shown.
+pub(crate) struct Pair(CertifiedKey);
 
 /// The certificate of the moment. The lock is held for the copy of a pointer.
 struct Shown(RwLock<Arc<CertifiedKey>>);
@@ -159,15 +164,7 @@ fn pair(files: &ServerTls, provider: &CryptoProvider) -> Result<CertifiedKey, Tl
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |source| TlsError::Read { path: shown(path), source };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    // One byte more than allowed tells a file that fits from one that does not.
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
-    }
-    Ok(bytes)
+    files::read(path).map_err(|source| TlsError::Read { path: shown(path), source })
 }
 
 /// A path in one line.

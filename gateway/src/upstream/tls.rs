@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, Serv
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::{Protocol, UpstreamTls};
-use crate::fnv;
+use crate::{files, fnv};
 
 /// Why endpoints cannot be known.
 #[derive(Debug, thiserror::Error)]
@@ -188,5 +188,5 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+    files::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }

@@ -22,6 +22,7 @@ impl Deputy {
         let mut council = self.council();
         for (_, endpoint) in before.endpoints() {
             if fleet.endpoint(&endpoint.key).is_none() {
+                endpoint.retire();
                 lock(&self.lent).remove(&endpoint.key);
                 council.retire(&endpoint.key);
             }
@@ -32,6 +33,11 @@ impl Deputy {
             let is_other = before.endpoint(key).is_some_and(|(_, old)| !endpoint.goes_on_from(old));
             if !is_other {
                 continue;
+            }
+            // An order may have come while the endpoint was made.
+            if let Some((_, old)) = before.endpoint(key) {
+                endpoint.force(old.forced());
+                old.retire();
             }
             if council.is_open(key) {
                 endpoint.hold(now);
@@ -128,6 +134,21 @@ models: [ {{ name: m, endpoints: [ {rows} ] }} ]
         assert_eq!(a.view(at(4)).state, State::Closed);
         deputy.round(at(5), &[other(4)]);
         assert!(a.is_held(), "a round later too");
+    }
+
+    #[test]
+    fn an_order_that_changes_while_an_address_does_is_neither_lost_nor_sticks() {
+        use quorum::Forced;
+        let deputy = convicted();
+        let sink: crate::fleet::Sink = Arc::new(|_| {});
+        let orders = [Forced::Open, Forced::Auto];
+        for (time, (address, forced)) in (4..).zip(["x", "y"].into_iter().zip(orders)) {
+            let pools = pools(&[("a", address), ("b", "b")]);
+            let heir = deputy.fleet().heir(&pools, &Meters::new(), &sink);
+            endpoint(&deputy, "m/a").unwrap().force(forced);
+            deputy.adopt(at(time), &heir);
+            assert_eq!(endpoint(&deputy, "m/a").unwrap().forced(), forced);
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct Core {
     /// How many requests it has denied since it served the last one.
     pub(super) denied: AtomicU32,
     pub(super) latency_us: AtomicU64,
+    /// Whether nobody is to hear of it any more: its name is gone, or another machine's.
+    pub(super) is_retired: AtomicBool,
 }
 
 /// What is looked at and changed under the lock alone.
@@ -67,6 +69,7 @@ impl Core {
             is_misconfigured: AtomicBool::new(false),
             denied: AtomicU32::new(0),
             latency_us: AtomicU64::new(0),
+            is_retired: AtomicBool::new(false),
         }
     }
 

@@ -55,6 +55,12 @@ impl Endpoint {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
+    /// Says no more of what becomes of it: its last requests end under a name that is gone, or another
+    /// machine's.
+    pub fn retire(&self) {
+        self.core.is_retired.store(true, Ordering::Relaxed);
+    }
+
     /// Puts into force what is other than it was under `before`.
     pub(in crate::fleet) fn enforce(&self, now: Duration, before: &Self) {
         if !self.goes_on_from(before) {

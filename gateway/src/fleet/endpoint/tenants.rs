@@ -360,7 +360,9 @@ impl Endpoint {
             tenant.mirror(transition);
         }
         drop(breaker);
-        if let Some(transition) = transition {
+        if let Some(transition) = transition
+            && !self.core.is_retired.load(Ordering::Relaxed)
+        {
             let (endpoint, tenant) = (self.key.clone(), Some(Arc::clone(&tenant.name)));
             (self.sink)(Happening { endpoint, tenant, transition });
         }

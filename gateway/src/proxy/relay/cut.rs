@@ -5,7 +5,8 @@
 
 use breaker::Outcome;
 
-use super::{Relay, Source, State};
+use super::{End, Relay, Source, State};
+use crate::clock;
 use crate::proxy::Cut;
 
 /// The error that ends a body uncleanly.
@@ -16,7 +17,11 @@ pub struct Interrupted;
 impl<B: Source> Cut for Relay<B> {
     fn cut(&mut self) {
         if self.state == State::Flowing {
-            self.settle(Outcome::Neutral);
+            self.tell_usage(End::Drained);
+            if let Some(admission) = self.admission.take() {
+                admission.settle(clock::now(), Outcome::Neutral);
+            }
+            self.report(End::Drained);
             self.break_off();
         }
     }

@@ -474,3 +474,12 @@ async fn a_client_that_is_the_slower_side_has_no_more_time_than_the_whole_answer
     // It was cut while it came on, which says nothing about the endpoint.
     assert_eq!((stage.ended().0, stage.view().streak), (End::Interrupted, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_drain_cuts_is_booked_on_neither_side() {
+    let mut stage = stage(Some(Dialect::Chat), patience(), vec![Hang]);
+    crate::proxy::Cut::cut(&mut stage.relay);
+    let read = stage.read().await;
+    assert!(read.text.contains("stream_interrupted") && !read.is_clean, "{read:?}");
+    assert_eq!((stage.ended().0, stage.view().streak), (End::Drained, 0));
+}

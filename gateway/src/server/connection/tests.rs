@@ -176,6 +176,101 @@ async fn what_was_sent_before_a_drain_is_served_before_the_connection_ends() {
     assert_eq!(asked.await.unwrap().unwrap().status(), 200);
 }
 
+const ASKED: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// Serves HTTP/1 over a pipe; the other end, and what becomes of it.
+fn say(
+    entry: &Arc<Entry>,
+    told: watch::Receiver<Stop>,
+) -> (DuplexStream, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let (near, far) = duplex(64 * 1024);
+    let entry = Arc::clone(entry);
+    let served = async move { entry.speak_http1((near, Arc::default()), pong, told).await };
+    (far, tokio::spawn(served))
+}
+
+async fn all_of(mut far: DuplexStream) -> String {
+    let mut said = Vec::new();
+    let _ = far.read_to_end(&mut said).await;
+    String::from_utf8(said).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_request_that_lies_ready_when_a_drain_is_heard_of_is_served() {
+    let entry = Arc::new(entry(None));
+    // Chance must not decide it.
+    for _ in 0..16 {
+        let (sender, receiver) = told();
+        sender.send(Stop::Draining).unwrap();
+        let (mut far, served) = say(&entry, receiver);
+        far.write_all(ASKED).await.unwrap();
+        let said = all_of(far).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said:?}");
+        assert!(said.contains("connection: close"), "{said:?}");
+        served.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_request_that_comes_after_a_drain_began_is_served_and_is_the_last() {
+    let entry = Arc::new(entry(None));
+    for is_old_news in [false, true] {
+        let (sender, mut receiver) = told();
+        sender.send(Stop::Draining).unwrap();
+        if is_old_news {
+            receiver.mark_unchanged();
+        }
+        let (mut far, _served) = say(&entry, receiver);
+        tokio::time::sleep(HEAD / 2).await;
+        far.write_all(ASKED).await.unwrap();
+        let said = all_of(far).await;
+        assert!(said.starts_with("HTTP/1.1 200") && said.contains("connection: close"), "{said:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_nothing_holds_a_drain_no_longer_than_a_head_may_take() {
+    let entry = Arc::new(entry(None));
+    for is_old_news in [false, true] {
+        let (sender, mut receiver) = told();
+        sender.send(Stop::Draining).unwrap();
+        if is_old_news {
+            receiver.mark_unchanged();
+        }
+        let began = clock::instant();
+        let (far, _served) = say(&entry, receiver);
+        assert_eq!(all_of(far).await, "");
+        is_about(began.elapsed(), HEAD);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_between_two_requests_ends_with_the_drain() {
+    let entry = Arc::new(entry(None));
+    let (sender, receiver) = told();
+    let (mut far, _served) = say(&entry, receiver);
+    far.write_all(ASKED).await.unwrap();
+    tokio::time::sleep(SLACK).await;
+    let began = clock::instant();
+    sender.send(Stop::Draining).unwrap();
+    assert!(all_of(far).await.ends_with("yyyy"));
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_http2_that_comes_with_a_drain_hears_of_it() {
+    let (entry, (near, far)) = (entry(None), duplex(64 * 1024));
+    let (sender, mut receiver) = told();
+    sender.send(Stop::Draining).unwrap();
+    receiver.mark_unchanged();
+    tokio::spawn(async move { entry.speak_http2((near, Arc::default()), pong, receiver).await });
+    let (_client, connection) =
+        handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(far)).await.unwrap();
+    let began = clock::instant();
+    let _ = connection.await;
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn t14_a_handshake_that_never_comes_or_never_ends_is_given_up_at_its_deadline() {
     let directory = tempfile::tempdir().unwrap();
