@@ -35,9 +35,15 @@ pub(crate) const STANDS_FOR: Duration = Duration::from_secs(60);
 /// gossip may tell an old set again.
 const REMEMBERED_FOR: Duration = STANDS_FOR.saturating_mul(2);
 
-/// Failure detectors agree within so many rounds of gossip: who is lost later than that after an
-/// order to forget it was heard is not the loss that was meant.
+/// Failure detectors agree within so many rounds of gossip, and within [`LAG_MIN`] at best, since a
+/// starved process is late by seconds: who is lost later than that after an order to forget it was
+/// heard is not the loss that was meant.
 const LAG_INTERVALS: u32 = 10;
+const LAG_MIN: Duration = Duration::from_secs(10);
+
+/// Who is lost only after the order was heard is to stay lost for so many rounds: a partition is
+/// found out member by member.
+const SETTLED_INTERVALS: u32 = 5;
 
 /// Orders of one writer to forget that are remembered; what is beyond is not followed. A fleet of
 /// the size that gossip is made for may lose half of its members at once.
@@ -311,22 +317,23 @@ impl Council {
     }
 
     /// What is to be done with an order to forget. A later life of the member was not meant. Who is
-    /// lost here only after it was heard is to stay lost while a majority is live: what is found out
-    /// member by member may be a partition.
+    /// lost here only after it was heard is forgotten if a majority is live then.
     fn fate_of_lost(&self, now: Duration, member: &NodeId, told: &Told) -> Fate {
         let life = told.order.generation;
         let is_meant = |known: u64| life == ANY_LIFE || known <= life;
         if !self.electorate.generation(member).is_some_and(is_meant) {
             return Fate::Void;
         }
-        let lag = self.rule.interval.saturating_mul(LAG_INTERVALS);
+        let interval = self.rule.interval;
+        let lag = interval.saturating_mul(LAG_INTERVALS).max(LAG_MIN);
+        let settled = interval.saturating_mul(SETTLED_INTERVALS);
         let late_from = told.at.saturating_add(lag);
         match self.electorate.lost_since(member) {
             None if told.was_lost || now > late_from => Fate::Void,
             None => Fate::Waits,
             Some(since) if since <= told.at => Fate::Due,
             Some(since) if since > late_from => Fate::Void,
-            Some(since) if self.electorate.has_quorum() && now >= since.saturating_add(lag) => {
+            Some(since) if self.electorate.has_quorum() && now >= since.saturating_add(settled) => {
                 Fate::Due
             }
             Some(_) => Fate::Waits,
