@@ -26,7 +26,7 @@ const PROMTOOL_CURE: &str = "install promtool (on Debian it is in the package pr
 const STRANGERS: usize = 20_000;
 
 /// The names that others script against, from the specification of the interfaces.
-const PROMISED: [&str; 42] = [
+const PROMISED: [&str; 43] = [
     "quorumgate_requests_total{model=\"demo\",code=\"200\"}",
     "quorumgate_admission_rejects_total{reason=\"model_not_found\"}",
     "quorumgate_attempts_total{endpoint=\"demo/a\",outcome=\"success\"}",
