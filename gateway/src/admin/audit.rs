@@ -12,12 +12,13 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use quorum::EndpointKey;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::auth::Role;
 use super::route::Route;
-use super::{Admin, Reply, attempts};
+use super::{Admin, Reply, attempts, path};
 use crate::clock;
 use crate::events::Event;
 
@@ -101,7 +102,12 @@ impl Admin {
         let Some(orders) = orders else { return };
         let role = caller.role.map_or("none", Role::as_str);
         let (address, result) = (caller.address, reply.result());
-        let path = shown(caller.path, PATH_CHARACTERS_MAX);
+        // What names nothing of ours may be anything, a secret that was pasted into the wrong place too.
+        // Who was forgotten was there.
+        let path = match result == "ok" || self.names_ours(route, caller.path) {
+            true => shown(caller.path, PATH_CHARACTERS_MAX),
+            false => format!("/{}", route.pattern),
+        };
         tracing::warn!(target: "audit", operation = route.id, path, role, %address, reason, result,
             request_id = caller.request_id, orders, "an order");
         if caller.role != Some(Role::Full) || !route.is_told {
@@ -116,6 +122,26 @@ impl Admin {
             "result": result, "request_id": caller.request_id,
         });
         self.events.tell(Event::new(kind, what).detail(detail));
+    }
+
+    /// Whether a path names an endpoint or a member that there is, or nothing at all.
+    fn names_ours(&self, route: &Route, path: &str) -> bool {
+        let segments = path::segments(path);
+        let bound = segments.and_then(|segments| path::bind(route.pattern, &segments));
+        let Some(bound) = bound else { return false };
+        let is_endpoint = |pool: &str, name: &str| {
+            let key = EndpointKey::new(&format!("{pool}/{name}"));
+            self.seat.fleet().endpoint(&key).is_some()
+        };
+        let is_member = |id: &str| {
+            let members = self.seat.council().members(clock::now());
+            members.iter().any(|member| member.id.as_str() == id)
+        };
+        match (bound.get("pool"), bound.get("name"), bound.get("id")) {
+            (Some(pool), Some(name), _) => is_endpoint(pool, name),
+            (_, _, Some(id)) => is_member(id),
+            (_, _, None) => true,
+        }
     }
 }
 
