@@ -104,9 +104,10 @@ impl Admin {
         let (address, result) = (caller.address, reply.result());
         // What names nothing of ours may be anything, a secret that was pasted into the wrong place too.
         // Who was forgotten was there.
-        let path = match result == "ok" || self.names_ours(route, caller.path) {
-            true => shown(caller.path, PATH_CHARACTERS_MAX),
-            false => format!("/{}", route.pattern),
+        let path = if result == "ok" || self.names_ours(route, caller.path) {
+            shown(caller.path, PATH_CHARACTERS_MAX)
+        } else {
+            format!("/{}", route.pattern)
         };
         tracing::warn!(target: "audit", operation = route.id, path, role, %address, reason, result,
             request_id = caller.request_id, orders, "an order");
