@@ -1,4 +1,4 @@
-//! Times and names as people read them at night.
+//! Times, names and errors as people read them at night.
 
 use std::time::Duration;
 
@@ -19,6 +19,17 @@ pub fn for_people(period: Duration) -> String {
         60..3_600 => pair(seconds / 60, "min", seconds % 60, "s"),
         _ => pair(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
     }
+}
+
+/// An error with its causes, in one line, whatever they hold.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line = format!("{line}: {cause}");
+        source = cause.source();
+    }
+    line.replace(char::is_control, " ")
 }
 
 /// Names in a sentence: `a`, `a and b`, `a, b and c`, `a, b, c and 4 more`.

@@ -17,6 +17,7 @@ use crate::health::Checks;
 use crate::keys::Keys;
 use crate::limits::Desk;
 use crate::metrics::Meters;
+use crate::people::chain;
 use crate::proxy::admission::Vocabulary;
 use crate::proxy::{Cors, Gate};
 use crate::reload::Adopt;
@@ -134,15 +135,4 @@ pub(super) fn gate(
         tracer,
         node,
     })
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        line = format!("{line}: {cause}");
-        source = cause.source();
-    }
-    line.replace(char::is_control, " ")
 }

@@ -14,10 +14,11 @@ use gateway::demo;
 use gateway::handles;
 use gateway::lines::Lines;
 use gateway::mock::{self, Mock};
+use gateway::people::chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::failure::{Failure, INTERRUPTED, TERMINATED, chain};
+use super::failure::{Failure, INTERRUPTED, TERMINATED};
 
 /// Threads for the cluster and the operators; the data plane has its own.
 const CONTROL_THREADS: usize = 2;

@@ -5,10 +5,11 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use gateway::import::{self, Imported};
+use gateway::people::chain;
 use gateway::{config, replay};
 use serde_json::json;
 
-use super::failure::{Failure, chain};
+use super::failure::Failure;
 use super::run::read;
 use super::text::plain;
 use super::{Output, say};
