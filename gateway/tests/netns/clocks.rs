@@ -98,15 +98,19 @@ fn c10_a_wall_clock_that_jumps_an_hour_either_way_changes_nothing() {
         within(TEN_SECONDS, "all five flip", async || town.is_out_on(&ALL).await).await;
         assert_eq!(load.stop().await, [""; 0], "a is well");
         let mut votes = Vec::new();
-        within(TEN_SECONDS, "every opening of a node's own is a vote that all count", async || {
-            votes = town.voters(1).await;
-            let mut are_all = true;
-            for number in ALL {
-                let is_open = town.own(number).await == "open";
-                are_all &= !is_open || votes.contains(&format!("gw-{number}"));
-            }
-            are_all && town.voters(2).await == votes
-        })
+        within(
+            TEN_SECONDS,
+            "every opening of a node's own is a vote that both count",
+            async || {
+                votes = town.voters(1).await;
+                let mut are_all = true;
+                for number in ALL {
+                    let is_open = town.own(number).await == "open";
+                    are_all &= !is_open || votes.contains(&format!("gw-{number}"));
+                }
+                are_all && town.voters(2).await == votes
+            },
+        )
         .await;
         let due_in = async |number| {
             let view = town.node(number).explain(B).await;

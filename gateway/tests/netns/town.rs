@@ -231,11 +231,13 @@ impl Town {
         row
     }
 
-    /// Who votes against `b`, in a node's eyes, in the order of their names.
+    /// Who votes against `b` for what it saw itself, in a node's eyes, in the order of their names. A
+    /// seconded vote is left out: it weighs no longer than the witnesses' windows last.
     pub(crate) async fn voters(&self, number: u8) -> Vec<String> {
         let view = self.node(number).explain(B).await;
         let votes = view["votes"].as_array().unwrap().iter();
-        let counted = votes.filter(|vote| vote["weight"] == "counts");
+        let counted =
+            votes.filter(|vote| vote["weight"] == "counts" && vote["basis"] == "first_hand");
         let voters = counted.map(|vote| vote["voter"].as_str().unwrap().to_owned());
         let mut voters: Vec<String> = voters.collect();
         // A node lists itself first.
