@@ -16,6 +16,7 @@
 //! - [`suspicion`]: whether who accuses nearly everything is to be believed.
 //! - `dossier`: all that is known of one endpoint.
 //! - `voice`: what was heard and said: numbering, news, the pulse.
+//! - [`ledger`]: what a strongly consistent store keeps of each endpoint, and the calls that change it.
 //! - [`view`]: what a person or a metric may ask of a council.
 //!
 //! # Invariants
@@ -29,6 +30,7 @@ pub mod conviction;
 pub mod council;
 mod dossier;
 pub mod electorate;
+pub mod ledger;
 pub mod statement;
 pub mod steward;
 pub mod suspicion;
