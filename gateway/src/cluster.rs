@@ -6,6 +6,7 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod chronicle;
+pub mod clerk;
 mod commands;
 mod courier;
 mod deputy;
