@@ -2,7 +2,7 @@
 
 use gateway::mock::Behaviour;
 
-use super::{all_see, fleet, flips, kept, order, redis_of};
+use super::{all_see, fleet, flips, kept, order};
 use crate::fleet::{B, is_in};
 use crate::process::until;
 use crate::servers::Standalone;
