@@ -23,7 +23,7 @@ local function text_of(number)
 end
 
 local function number_of(text, most)
-  if #text > 16 or not text:find('^%d+$') then
+  if #text > 16 or not (text == '0' or text:find('^[1-9]%d*$')) then
     return nil
   end
   local number = tonumber(text)

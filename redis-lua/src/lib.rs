@@ -2,5 +2,7 @@
 
 pub mod client;
 pub mod error;
+pub mod keys;
+pub mod ledger;
 pub mod script;
 pub mod slot;
