@@ -1,6 +1,11 @@
 //! The supervised client and a cluster of six: fifty endpoints, slots that move, a primary that dies.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may stop loudly"
+)]
 
 mod running;
 mod servers;

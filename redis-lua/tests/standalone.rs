@@ -1,7 +1,5 @@
 //! The supervised client and one server, real or fake, in all its moods.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
-
 mod running;
 mod servers;
 

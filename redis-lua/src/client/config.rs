@@ -12,6 +12,15 @@ use crate::error::RedisError;
 pub const URLS_MAX: usize = 64;
 
 /// Where Redis is, and who we are.
+///
+/// A user of ours needs no more than this, `quorumgate` being the prefix, and `+cluster|slots` and
+/// `+asking` only in a cluster; a sentinel needs `+sentinel|master`:
+///
+/// ```text
+/// user gate on >SECRET ~quorumgate{* &quorumgate{notices} -@all +@string +@hash +@list +@sortedset
+///   -@dangerous -@blocking +del +exists +pexpire +pttl +time +eval +evalsha +ping +role +publish
+///   +spublish +subscribe +ssubscribe +asking +cluster|slots
+/// ```
 #[derive(Clone)]
 pub struct Config {
     /// `redis://host:port` or, with TLS, `rediss://host:port`, all of one kind; the port may be left

@@ -59,7 +59,7 @@ fn sentinel(primary: u16) -> Server {
     );
     fs::write(&file, text).unwrap();
     let words = vec![file.display().to_string(), "--sentinel".to_owned()];
-    let mut server = Server { child: None, program: "redis-server", words, port, folder };
+    let mut server = Server { child: None, words, entry: Vec::new(), port, folder };
     server.restart();
     server.answers()
 }
