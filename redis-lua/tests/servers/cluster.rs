@@ -2,7 +2,16 @@
 
 use super::{Server, cli, wait_for};
 
-/// All six.
+const WORDS: [&str; 6] = [
+    "--cluster-enabled",
+    "yes",
+    "--cluster-config-file",
+    "nodes.conf",
+    "--cluster-node-timeout",
+    "1500",
+];
+
+/// All six, and whoever has joined since.
 pub struct Cluster {
     pub servers: Vec<Server>,
 }
@@ -10,15 +19,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts all, with a failover after about two seconds of silence.
     pub fn start() -> Self {
-        let words = [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-config-file",
-            "nodes.conf",
-            "--cluster-node-timeout",
-            "1500",
-        ];
-        let servers: Vec<_> = (0..6).map(|_| Server::start(&words)).collect();
+        let servers: Vec<_> = (0..6).map(|_| Server::start(&WORDS)).collect();
         let servers: Vec<_> = servers.into_iter().map(Server::answers).collect();
         let places: Vec<_> = servers.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
         let mut create = vec!["--cluster", "create"];
@@ -31,6 +32,19 @@ impl Cluster {
         // A failover needs a replica that has had all data.
         wait_for(|| all.servers.iter().filter(|server| follows(server)).count() == 3);
         all
+    }
+
+    /// Another primary joins, without any slot. Returns its place among the servers.
+    pub fn join(&mut self) -> usize {
+        let server = Server::start(&WORDS).answers();
+        let known = self.servers[0].port.to_string();
+        assert_eq!(server.cli(&["CLUSTER", "MEET", "127.0.0.1", &known]), "OK");
+        self.servers.push(server);
+        let name = self.name(self.servers.len() - 1);
+        let knows = |server: &Server| server.cli(&["CLUSTER", "NODES"]).contains(&name);
+        let is_in = |server: &Server| server.cli(&["CLUSTER", "INFO"]).contains("state:ok");
+        wait_for(|| self.servers.iter().all(|server| knows(server) && is_in(server)));
+        self.servers.len() - 1
     }
 
     pub fn urls(&self) -> Vec<String> {
