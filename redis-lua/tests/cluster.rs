@@ -21,6 +21,7 @@ use redis_lua::error::Trouble;
 use redis_lua::script::Script;
 use redis_lua::slot;
 use running::{Running, WITHIN};
+use servers::Server;
 use servers::cluster::Cluster;
 use tokio::time::{sleep, timeout};
 
@@ -75,11 +76,17 @@ fn never(sums: &Sums, codes: &[&'static str]) {
     }
 }
 
-/// Moves the slot of each of these endpoints to this server, or to the next primary, one after the
-/// other.
-fn migrate(cluster: &Cluster, endpoints: std::ops::Range<usize>, to: Option<usize>) {
-    let primaries = cluster.primaries();
-    for endpoint in endpoints {
+/// A slot on its way from one primary to another; its keys are there already.
+struct Move {
+    slot: String,
+    from: usize,
+    to: usize,
+}
+
+impl Move {
+    /// Begins with the slot of this endpoint, to this server or to the next primary.
+    fn begin(cluster: &Cluster, endpoint: usize, to: Option<usize>) -> Self {
+        let primaries = cluster.primaries();
         let key = step(endpoint).keys.remove(0);
         let slot = slot::of(key.as_bytes()).to_string();
         let holds = |at: &usize| cluster.servers[*at].cli(&["EXISTS", &key]) == "1";
@@ -87,18 +94,31 @@ fn migrate(cluster: &Cluster, endpoints: std::ops::Range<usize>, to: Option<usiz
         let to = to.unwrap_or(primaries[(from + 1) % primaries.len()]);
         let from = primaries[from];
         let (source, target) = (&cluster.servers[from], &cluster.servers[to]);
-        let (source_name, target_name) = (cluster.name(from), cluster.name(to));
-        let set = ["CLUSTER", "SETSLOT", slot.as_str()];
-        assert_eq!(target.cli(&[&set[..], &["IMPORTING", &source_name]].concat()), "OK");
-        assert_eq!(source.cli(&[&set[..], &["MIGRATING", &target_name]].concat()), "OK");
+        let set = |at: &Server, state: &str, other: usize| {
+            let words = ["CLUSTER", "SETSLOT", &slot, state, &cluster.name(other)];
+            assert_eq!(at.cli(&words), "OK");
+        };
+        set(target, "IMPORTING", from);
+        set(source, "MIGRATING", to);
         let keys = source.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
         let port = target.port.to_string();
         let mut command = vec!["MIGRATE", "127.0.0.1", port.as_str(), "", "0", "1000", "KEYS"];
         command.extend(keys.lines());
         assert_eq!(source.cli(&command), "OK");
-        for at in [target, source] {
-            assert_eq!(at.cli(&[&set[..], &["NODE", &target_name]].concat()), "OK");
+        Self { slot, from, to }
+    }
+
+    fn end(self, cluster: &Cluster) {
+        for at in [self.to, self.from] {
+            let words = ["CLUSTER", "SETSLOT", &self.slot, "NODE", &cluster.name(self.to)];
+            assert_eq!(cluster.servers[at].cli(&words), "OK");
         }
+    }
+}
+
+fn migrate(cluster: &Cluster, endpoints: std::ops::Range<usize>, to: Option<usize>) {
+    for endpoint in endpoints {
+        Move::begin(cluster, endpoint, to).end(cluster);
     }
 }
 
@@ -117,15 +137,9 @@ async fn fifty_endpoints_live_through_moving_slots_and_a_primary_that_dies() {
     let is_over = Arc::new(AtomicBool::new(false));
     let loading = tokio::spawn(load(running.client.clone(), Arc::clone(&is_over)));
     let cluster = blocking(move || {
-        let mut cluster = cluster;
         let began = Instant::now();
         migrate(&cluster, 0..20, None);
         println!("20 slots moved in {:?}", began.elapsed());
-        // One that nobody has been told of, and that has no slot: keys are asked for there first.
-        let new = cluster.join();
-        let began = Instant::now();
-        migrate(&cluster, 20..25, Some(new));
-        println!("5 slots moved to a new primary in {:?}", began.elapsed());
         cluster
     })
     .await;
@@ -139,8 +153,35 @@ async fn fifty_endpoints_live_through_moving_slots_and_a_primary_that_dies() {
     let results = running.client.run_all((0..ENDPOINTS).map(step).collect()).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 
+    let cluster = joins(cluster, &running).await;
     dies(cluster, &running).await;
     running.end().await;
+}
+
+/// A primary joins that has no slot, so that nobody knows of it but by being sent there.
+async fn joins(mut cluster: Cluster, running: &Running) -> Cluster {
+    let (cluster, new, moving) = blocking(move || {
+        let new = cluster.join();
+        let moving = Move::begin(&cluster, 20, Some(new));
+        (cluster, new, moving)
+    })
+    .await;
+    let key = "quorumgate{pool/endpoint-20}:more";
+    for sum in 1..10 {
+        assert_eq!(running.add(key).await, Ok(Value::Int(sum)));
+        sleep(Duration::from_millis(30)).await;
+    }
+    let cluster = blocking(move || {
+        moving.end(&cluster);
+        migrate(&cluster, 21..25, Some(new));
+        cluster
+    })
+    .await;
+    assert_eq!(running.add(key).await, Ok(Value::Int(10)));
+    let results = running.client.run_all((0..ENDPOINTS).map(step).collect()).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert!(running.client.health().borrow().is_up());
+    cluster
 }
 
 /// A primary is killed under load; its replica takes over.
