@@ -100,8 +100,7 @@ struct Move {
 
 impl Move {
     /// Begins with the slot of this key, which is there, to this server or to the next primary.
-    fn begin(cluster: &Cluster, key: &str, to: Option<usize>) -> Self {
-        let primaries = cluster.primaries();
+    fn begin(cluster: &Cluster, primaries: &[usize], key: &str, to: Option<usize>) -> Self {
         let slot = slot::of(key.as_bytes()).to_string();
         let holds = |at: &usize| cluster.servers[*at].cli(&["EXISTS", key]) == "1";
         let from = primaries.iter().position(holds).unwrap();
@@ -109,7 +108,7 @@ impl Move {
         let from = primaries[from];
         let (source, target) = (&cluster.servers[from], &cluster.servers[to]);
         let set = |at: &Server, state: &str, other: usize| {
-            let words = ["CLUSTER", "SETSLOT", &slot, state, &cluster.name(other)];
+            let words = ["CLUSTER", "SETSLOT", &slot, state, &cluster.names[other]];
             assert_eq!(at.cli(&words), "OK");
         };
         set(target, "IMPORTING", from);
@@ -124,15 +123,16 @@ impl Move {
 
     fn end(self, cluster: &Cluster) {
         for at in [self.to, self.from] {
-            let words = ["CLUSTER", "SETSLOT", &self.slot, "NODE", &cluster.name(self.to)];
+            let words = ["CLUSTER", "SETSLOT", &self.slot, "NODE", &cluster.names[self.to]];
             assert_eq!(cluster.servers[at].cli(&words), "OK");
         }
     }
 }
 
 fn migrate(cluster: &Cluster, endpoints: std::ops::Range<usize>, to: Option<usize>) {
+    let primaries = cluster.primaries();
     for endpoint in endpoints {
-        Move::begin(cluster, &step(endpoint).keys.remove(0), to).end(cluster);
+        Move::begin(cluster, &primaries, &step(endpoint).keys.remove(0), to).end(cluster);
     }
 }
 
@@ -181,7 +181,8 @@ async fn fifty_endpoints_live_through_moving_slots_and_a_primary_that_dies() {
 async fn joins(mut cluster: Cluster, running: &Running) -> Cluster {
     let (cluster, new, moving) = blocking(move || {
         let new = cluster.join();
-        let moving = Move::begin(&cluster, &step(20).keys.remove(0), Some(new));
+        let moving =
+            Move::begin(&cluster, &cluster.primaries(), &step(20).keys.remove(0), Some(new));
         (cluster, new, moving)
     })
     .await;
@@ -194,7 +195,8 @@ async fn joins(mut cluster: Cluster, running: &Running) -> Cluster {
     assert_eq!(running.add("quorumgate{notices}:any").await, Ok(Value::Int(1)));
     let cluster = blocking(move || {
         moving.end(&cluster);
-        Move::begin(&cluster, "quorumgate{notices}:any", Some(new)).end(&cluster);
+        let notices = "quorumgate{notices}:any";
+        Move::begin(&cluster, &cluster.primaries(), notices, Some(new)).end(&cluster);
         migrate(&cluster, 21..25, Some(new));
         cluster
     })
