@@ -358,11 +358,13 @@ async fn carry(
     mine: watch::Receiver<Mine>,
     membership: &mut Tasks,
 ) -> Result<(watch::Receiver<Ours>, Option<Carrier>), StartError> {
-    let Some(cluster) = &config.cluster else {
+    let gossip =
+        config.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.gossip.as_ref()?)));
+    let Some((cluster, wire)) = gossip else {
         let (_, ours) = watch::channel(Ours::default());
         return Ok((ours, None));
     };
-    let tls = match &cluster.tls {
+    let tls = match &wire.tls {
         ClusterTls::Files { ca, cert, key } => {
             gossip::Tls::Files { ca: ca.clone(), cert: cert.clone(), key: key.clone() }
         }
@@ -372,12 +374,12 @@ async fn carry(
         cluster_id: cluster.id.clone(),
         node_id: cluster.node_id.clone(),
         generation,
-        listen: cluster.listen,
-        advertise: cluster.advertise.clone(),
-        seeds: cluster.seeds.clone(),
+        listen: wire.listen,
+        advertise: wire.advertise.clone(),
+        seeds: wire.seeds.clone(),
         gossip_interval: cluster.gossip_interval,
         tls,
-        push: cluster.push,
+        push: wire.push,
     };
     let (carrier, running) = gossip::start(settings, mine, membership.stopped()).await?;
     membership.spawn(running);

@@ -108,7 +108,8 @@ impl Seat {
     ) -> Self {
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         deputy.council().live_as(generation);
-        let seeds = cluster.map(|cluster| cluster.seeds.clone()).unwrap_or_default();
+        let wire = cluster.and_then(|cluster| cluster.gossip.as_ref());
+        let seeds = wire.map(|wire| wire.seeds.clone()).unwrap_or_default();
         let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
