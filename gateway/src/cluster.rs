@@ -10,6 +10,7 @@ mod commands;
 mod deputy;
 mod herald;
 mod holders;
+pub(crate) mod muster;
 mod probe;
 #[cfg(test)]
 pub(crate) mod rehearsal;
@@ -74,6 +75,8 @@ pub struct Seat {
     /// How far an operator wants this node to go.
     asked: Asked,
     seeds: Seeds,
+    /// Whether it belongs to no fleet.
+    is_alone: bool,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -110,7 +113,9 @@ impl Seat {
         deputy.council().live_as(generation);
         let wire = cluster.and_then(|cluster| cluster.gossip.as_ref());
         let seeds = wire.map(|wire| wire.seeds.clone()).unwrap_or_default();
-        let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
+        // Who does not gossip asks nobody, and is one of several all the same.
+        let asked = if cluster.is_some() && wire.is_none() { 1 } else { seeds.len() };
+        let holders = Mutex::new(Holders::new(me.clone(), asked));
         Self {
             me,
             generation,
@@ -126,6 +131,7 @@ impl Seat {
             beats: Mutex::default(),
             asked: Asked::default(),
             seeds: Mutex::new(seeds),
+            is_alone: cluster.is_none(),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
