@@ -2,5 +2,6 @@
 
 pub mod client;
 pub mod error;
+pub mod roll;
 pub mod script;
 pub mod slot;
