@@ -407,6 +407,13 @@ impl Stage {
     }
 }
 
+impl Step {
+    /// Whether it is further than `other` by the total order of steps.
+    pub fn outranks(&self, other: &Self) -> bool {
+        fence(self) > fence(other)
+    }
+}
+
 /// Whether the step is of an incident that is not over.
 fn is_open(step: &Step) -> bool {
     step.stage != Stage::Closed
