@@ -12,6 +12,7 @@ use redis::Value;
 
 use super::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, SAID_BYTES_MAX};
 use crate::error::Trouble;
+use crate::keys::Keys;
 use crate::script::Script;
 
 /// Writes a member's own row.
@@ -83,17 +84,10 @@ pub(super) struct Page {
 }
 
 /// The keys of the roll of a fleet.
-pub(super) fn keys(prefix: &str, cluster_id: &str) -> Vec<String> {
-    let mut tag = String::new();
-    for byte in cluster_id.bytes() {
-        match byte {
-            b'{' | b'}' | b'%' => tag.push_str(&format!("%{byte:02X}")),
-            0x21..=0x7e => tag.push(char::from(byte)),
-            _ => tag.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    let key = |part| format!("{prefix}{{fleet/{tag}}}:{part}");
-    ["members", "said", "leases", "changes"].map(key).into()
+pub(super) fn of_fleet(prefix: &str, cluster_id: &str) -> Vec<String> {
+    let keys = Keys::new(prefix);
+    let tag = format!("fleet/{cluster_id}");
+    ["members", "said", "leases", "changes"].map(|part| keys.tagged(&tag, part)).into()
 }
 
 /// Reads the answer to a beat.
@@ -238,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_key_has_the_tag_of_its_fleet() {
-        let keys = keys("quorumgate", "a{b} c%");
+        let keys = of_fleet("quorumgate", "a{b} c%");
         assert_eq!(keys[0], "quorumgate{fleet/a%7Bb%7D%20c%25}:members");
         let slot = crate::slot::of(keys[0].as_bytes());
         assert!(keys.iter().all(|key| crate::slot::of(key.as_bytes()) == slot));
