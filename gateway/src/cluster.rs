@@ -6,12 +6,15 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod chronicle;
+pub mod clerk;
 mod commands;
+mod courier;
 mod deputy;
 mod herald;
 mod holders;
 pub(crate) mod muster;
 mod probe;
+mod reach;
 #[cfg(test)]
 pub(crate) mod rehearsal;
 
@@ -32,9 +35,11 @@ use tokio::time::Instant;
 use self::chronicle::{Chronicle, Line};
 use self::commands::{Asked, Seeds};
 pub use self::commands::{NotJoined, Refused};
+pub use self::courier::Courier;
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
+pub use self::reach::{Link, Reach, Reached};
 use crate::clock;
 use crate::config;
 use crate::events::Events;
@@ -77,6 +82,10 @@ pub struct Seat {
     seeds: Seeds,
     /// Whether it belongs to no fleet.
     is_alone: bool,
+    /// How this node stands with the ledger; `None`: there is none.
+    reach: Option<Reach>,
+    /// Woken after each round.
+    rounds: Notify,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -116,6 +125,8 @@ impl Seat {
         // Who does not gossip asks nobody, and is one of several all the same.
         let asked = if cluster.is_some() && wire.is_none() { 1 } else { seeds.len() };
         let holders = Mutex::new(Holders::new(me.clone(), asked));
+        let redis = cluster.and_then(config::Cluster::redis);
+        let reach = redis.map(|redis| Reach::new(clock::now(), redis));
         Self {
             me,
             generation,
@@ -132,6 +143,8 @@ impl Seat {
             asked: Asked::default(),
             seeds: Mutex::new(seeds),
             is_alone: cluster.is_none(),
+            reach,
+            rounds: Notify::new(),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
@@ -155,6 +168,11 @@ impl Seat {
     pub fn heard_ago(&self, id: &NodeId) -> Option<Duration> {
         let beat = lock(&self.beats).get(id).copied();
         beat.map(|beat| clock::instant().saturating_duration_since(beat))
+    }
+
+    /// How this node stands with the ledger; `None`: there is none.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
     }
 
     /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
@@ -251,6 +269,7 @@ impl Seat {
                 *lock(&self.beats) = heard.beats;
             }
             self.round(&mine, heard);
+            self.rounds.notify_one();
             self.round_ms.store(millis(clock::now()), Ordering::Relaxed);
         }
     }

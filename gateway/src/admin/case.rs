@@ -9,6 +9,7 @@ use breaker::View;
 use quorum::view::EndpointView;
 use quorum::{Council, NodeId};
 
+use crate::cluster::Reached;
 use crate::fleet::{Endpoint, Pool};
 
 /// One endpoint at one moment.
@@ -44,6 +45,8 @@ pub(crate) struct Seated {
     pub(crate) quorum: usize,
     /// In how long this node lets go of what the fleet has out, since no majority is live.
     pub(crate) lets_go_in: Option<Duration>,
+    /// How it stands with the ledger; `None`: there is none.
+    pub(crate) reached: Option<Reached>,
 }
 
 impl Seated {
@@ -56,7 +59,13 @@ impl Seated {
             live: council.live_count(),
             quorum: council.quorum(),
             lets_go_in: council.lets_go_in(now),
+            reached: None,
         }
+    }
+
+    /// The same of a node whose fleet decides in a ledger that it stands so with.
+    pub(crate) fn by(self, reached: Option<Reached>) -> Self {
+        Self { reached, ..self }
     }
 
     /// Whether there is nobody to agree with.

@@ -64,8 +64,6 @@ pub struct Redis {
     pub urls: Vec<String>,
     /// What kind of Redis it is.
     pub mode: RedisMode,
-    /// Number of the database; 0 to 1,023, and 0 in a cluster.
-    pub database: u16,
     /// How every key begins; 1 to 64 of `[A-Za-z0-9._:-]`, `quorumgate` by default.
     pub prefix: String,
     /// How long an answer may take; 10 ms to 1 s, 100 ms by default.

@@ -77,7 +77,7 @@ fn of_gossip(old: &Wire, new: &Wire) -> impl Iterator<Item = &'static str> {
 
 fn of_redis(old: &Redis, new: &Redis) -> impl Iterator<Item = &'static str> {
     let all = [
-        ("redis.urls", (&old.urls, old.database) != (&new.urls, new.database)),
+        ("redis.urls", old.urls != new.urls),
         ("redis.mode", old.mode != new.mode),
         ("redis.prefix", old.prefix != new.prefix),
         ("redis.timeout", old.timeout != new.timeout),
@@ -123,7 +123,7 @@ models: [ {{ name: m, endpoints: [ {{ name: a, address: \"http://a\" }} ] }} ]
             (
                 parsed(
                     "backend: redis, gossip: false",
-                    "redis: { urls: [\"redis://a/1\"], password: a, on_unavailable: local }",
+                    "redis: { urls: [\"redis://b\"], password: a, on_unavailable: local }",
                 ),
                 vec!["cluster.gossip", "redis.urls", "redis.on_unavailable"],
             ),

@@ -30,7 +30,6 @@ fn one_address_is_enough() {
     let wanted = Redis {
         urls: vec!["redis://redis:6379".to_owned()],
         mode: RedisMode::Standalone,
-        database: 0,
         prefix: "quorumgate".to_owned(),
         timeout: Duration::from_millis(100),
         username: None,
@@ -44,14 +43,13 @@ fn one_address_is_enough() {
 
 #[test]
 fn every_key_means_what_it_says() {
-    let keys = "urls: [\"rediss://a/3\", \"rediss://[::1]:5/3\"], mode: sentinel, master: mymaster, \
+    let keys = "urls: [\"rediss://a\", \"rediss://[::1]:5\"], mode: sentinel, master: mymaster, \
         prefix: \"eu:gw\", timeout: 50ms, username: gw, password: \"pa ss-CANARY\", \
         sentinel_password: s-CANARY, tls: {ca: a, cert: b, key: c}, on_unavailable: fail_closed";
     let text = fleet("backend: redis, gossip: false", &format!("redis: {{{keys}}}"));
     let (redis, is_gossiping) = found(&text);
     assert!(!is_gossiping);
     assert_eq!(redis.urls, ["rediss://a:26379", "rediss://[::1]:5"]);
-    assert_eq!(redis.database, 3);
     assert_eq!(redis.mode, RedisMode::Sentinel { master: "mymaster".to_owned() });
     assert_eq!((redis.prefix.as_str(), redis.timeout.as_millis()), ("eu:gw", 50));
     assert_eq!(redis.username.as_deref(), Some("gw"));
@@ -84,13 +82,10 @@ fn an_address_that_could_never_work_is_refused_and_shows_no_secret() {
              redis.password",
         ),
         ("urls: [\"redis://a?x=hunter2\"]", "has a query or fragment"),
-        ("urls: [\"redis://a/x\"]", "has a path that is no database"),
-        ("urls: [\"redis://a/+1\"]", "has a path that is no database"),
-        ("urls: [\"redis://a/1024\"]", "has a path that is no database"),
+        ("urls: [\"redis://a/1\"]", "has a path; end it after the port; database 0 is used"),
         ("urls: [\"redis://a:0\"]", "redis.urls[0]"),
         ("urls: [\"redis://169.254.169.254\"]", "redis.urls[0]"),
         ("urls: [\"redis://a\", \"redis://b\"]", "one too many for a Redis that stands alone"),
-        ("urls: [\"redis://a/1\"], mode: cluster", "names a database other than 0"),
         ("urls: [\"redis://a\", \"redis://A\"], mode: cluster", "stands twice"),
         ("urls: [\"redis://a\", \"rediss://b\"], mode: cluster", "differs in its kind"),
     ] {

@@ -19,7 +19,6 @@ use crate::config::{OnUnavailable, Redis, RedisMode, RedisTls, Secret};
 const PORT: u16 = 6379;
 /// The port of a sentinel where none is given.
 const SENTINEL_PORT: u16 = 26379;
-const DATABASE_MAX: u16 = 1_023;
 const PREFIX: &str = "quorumgate";
 const PREFIX_BYTES_MAX: usize = 64;
 const MASTER_BYTES_MAX: usize = 128;
@@ -77,7 +76,6 @@ pub(super) fn redis(
     Ok(Redis {
         urls: urls.iter().map(Url::origin).collect(),
         mode,
-        database: urls.first().map_or(0, |url| url.database),
         prefix: section.or("prefix", &raw.prefix, PREFIX.to_owned(), |text| {
             name(text, PREFIX_BYTES_MAX, "._:-")
         })?,
@@ -95,7 +93,6 @@ pub(super) fn redis(
 struct Url {
     is_tls: bool,
     authority: String,
-    database: u16,
 }
 
 impl Url {
@@ -118,8 +115,8 @@ fn urls(section: &Section<'_>, raw: &RedisSection, mode: Word) -> Result<Vec<Url
                 let cure = "keep one address, or write mode: sentinel or mode: cluster";
                 return refuse("is one too many for a Redis that stands alone", cure);
             }
-            Some(first) if (first.is_tls, first.database) != (url.is_tls, url.database) => {
-                let cure = "give all addresses the same scheme and the same database";
+            Some(first) if first.is_tls != url.is_tls => {
+                let cure = "give all addresses the same scheme";
                 return refuse("differs in its kind from the first address", cure);
             }
             Some(_) if urls.contains(&url) => return refuse("stands twice", "remove one of them"),
@@ -149,27 +146,14 @@ fn url(text: &str, mode: Word) -> Result<Url, Refusal> {
     if rest.contains(['?', '#']) {
         return Err(Refusal::new("has a query or fragment", FORM));
     }
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains('/') {
+        let cure = "end it after the port; database 0 is used, and redis.prefix keeps fleets apart";
+        return Err(Refusal::new("has a path", cure));
+    }
     let usual = if mode == Word::Sentinel { SENTINEL_PORT } else { PORT };
     let authority = host_and_port_or(authority, usual)?;
-    let database = match path {
-        "" => 0,
-        _ => database(path)?,
-    };
-    if database > 0 && mode == Word::Cluster {
-        let cure = "leave the database out; a cluster has one only";
-        return Err(Refusal::new("names a database other than 0", cure));
-    }
-    Ok(Url { is_tls, authority, database })
-}
-
-fn database(path: &str) -> Result<u16, Refusal> {
-    let number = path.parse().ok().filter(|number| *number <= DATABASE_MAX);
-    let is_plain = path.bytes().all(|byte| byte.is_ascii_digit());
-    number.filter(|_| is_plain).ok_or_else(|| {
-        let cure = format!("end it there, or with the number of a database, 0 to {DATABASE_MAX}");
-        Refusal::new("has a path that is no database", cure)
-    })
+    Ok(Url { is_tls, authority })
 }
 
 fn master(section: &Section<'_>, raw: &RedisSection) -> Result<String, ConfigError> {

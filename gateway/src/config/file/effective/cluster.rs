@@ -71,13 +71,8 @@ pub(super) fn redis(redis: &Redis) -> RedisSection {
         RedisMode::Sentinel { master } => ("sentinel", Some(master)),
         RedisMode::Cluster => ("cluster", None),
     };
-    let written = |url: &String| match redis.database {
-        0 => url.clone(),
-        database => format!("{url}/{database}"),
-    };
-    let urls: Vec<String> = redis.urls.iter().map(written).collect();
     RedisSection {
-        urls: texts(&urls),
+        urls: texts(&redis.urls),
         mode: text(mode),
         master: optional_text(master),
         prefix: text(&redis.prefix),
