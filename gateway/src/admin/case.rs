@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use breaker::View;
 use quorum::view::EndpointView;
-use quorum::{Council, NodeId};
+use quorum::{Council, NodeId, Reliance};
 
 use crate::cluster::Reached;
 use crate::fleet::{Endpoint, Pool};
@@ -45,6 +45,8 @@ pub(crate) struct Seated {
     pub(crate) quorum: usize,
     /// In how long this node lets go of what the fleet has out, since no majority is live.
     pub(crate) lets_go_in: Option<Duration>,
+    /// By what the fleet's verdicts come about.
+    pub(crate) reliance: Reliance,
     /// How it stands with the ledger; `None`: there is none.
     pub(crate) reached: Option<Reached>,
 }
@@ -59,6 +61,7 @@ impl Seated {
             live: council.live_count(),
             quorum: council.quorum(),
             lets_go_in: council.lets_go_in(now),
+            reliance: council.reliance(),
             reached: None,
         }
     }
@@ -76,6 +79,11 @@ impl Seated {
     /// Whether no majority is live, so that the fleet neither opens nor closes anything.
     pub(crate) fn is_frozen(&self) -> bool {
         self.live < self.quorum
+    }
+
+    /// Whether each node goes by its own breaker, since the ledger is away and nothing else is to decide.
+    pub(crate) fn is_on_its_own(&self) -> bool {
+        self.reliance == Reliance::Alone
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use quorum::view::MemberView;
-use quorum::{EndpointKey, Member};
+use quorum::{EndpointKey, Member, Reliance};
 
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare, RedisRow};
@@ -49,7 +49,7 @@ impl Admin {
             config_error: self.reload.last_error().map(|failure| failure.message),
             pools_out: out.map(|pool| pool.name.clone()).collect(),
             pools: pools.len(),
-            can_decide: council.has_quorum(),
+            can_decide: council.has_quorum() && council.reliance() != Reliance::Alone,
             reached: self.reached(),
         }
     }
@@ -100,7 +100,9 @@ impl Admin {
             suspect: council.is_suspect(),
             name_used_at: self.seat.duplicate(),
             limit_share: LimitShare { rank: part.rank(), among: part.among() },
-            can_decide: council.has_quorum() && council.electorate_size() > 1,
+            can_decide: council.has_quorum()
+                && council.electorate_size() > 1
+                && council.reliance() != Reliance::Alone,
             observing_ms: millis(council.observing_until().saturating_sub(now)),
             gossip: self
                 .gossip

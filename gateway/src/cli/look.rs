@@ -191,7 +191,10 @@ pub(super) async fn cluster(client: &Client, output: Output) -> Result<(), Failu
             lines.push(("redis", word(value, "/redis/sentence")));
             let failed = number(value, "/redis/errors").filter(|count| *count > 0);
             if let Some(failed) = failed {
-                lines.push(("redis calls", format!("{}, {failed} failed", word(value, "/redis/calls"))));
+                lines.push((
+                    "redis calls",
+                    format!("{}, {failed} failed", word(value, "/redis/calls")),
+                ));
             }
         }
         let gossip = value.get("gossip").and_then(Value::as_object);

@@ -10,12 +10,13 @@
 //! - Calls under way are bounded by the clerk; each ends within the client's deadline.
 //! - Who leaves in good order takes back its words, or lets them lapse where Redis is away.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::Histogram;
-use quorum::Reliance;
 use quorum::ledger::{Answer, Call, Deed, Outcome};
+use quorum::{EndpointKey, Reliance};
 use redis_lua::client::{Client, Health};
 use redis_lua::error::Trouble;
 use redis_lua::keys::Keys;
@@ -33,12 +34,18 @@ use crate::events::{Event, Kind};
 /// Whoever leaves has this long to take back its words and to let go of what it leads.
 const PARTING: Duration = Duration::from_secs(1);
 
+/// An entry that cannot be used for this long is as bad as no ledger: nobody could flip that endpoint.
+const SPOILED_FOR: Duration = Duration::from_millis(500);
+
 /// The way between one seat and the ledger.
 pub struct Courier {
     seat: Arc<Seat>,
     client: Client,
     keys: Keys,
     timers: Timers,
+    /// Endpoints whose entries cannot be used though Redis answers, why, and since when. Bounded by the
+    /// endpoints.
+    spoiled: BTreeMap<EndpointKey, (Trouble, Duration)>,
 }
 
 /// Some calls with what became of them, in the same order.
@@ -53,7 +60,8 @@ impl Courier {
     /// Redis does not answer, the seat goes by what the configuration has for that.
     pub fn new(seat: &Arc<Seat>, client: Client, keys: Keys) -> Self {
         let timers = Timers::new(seat);
-        let courier = Self { seat: Arc::clone(seat), client, keys, timers };
+        let spoiled = BTreeMap::new();
+        let courier = Self { seat: Arc::clone(seat), client, keys, timers, spoiled };
         if let Some(reach) = courier.seat.reach() {
             courier.do_without(reach);
         }
@@ -64,12 +72,14 @@ impl Courier {
     ///
     /// # Cancel safety
     /// Calls that are under way may be done all the same; words lapse by themselves.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut batches: JoinSet<Batch> = JoinSet::new();
         let (mut notices, mut health) = (self.client.notices(), self.client.health());
         let mut is_told = true;
         loop {
-            self.see_to(*health.borrow_and_update());
+            let found = *health.borrow_and_update();
+            let found = self.health(found);
+            self.see_to(found);
             self.send(&mut batches);
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
@@ -94,6 +104,20 @@ impl Courier {
             }
         }
         self.part().await;
+    }
+
+    /// How Redis fares, entries that cannot be used included.
+    fn health(&mut self, found: Health) -> Health {
+        let fleet = self.seat.fleet();
+        self.spoiled.retain(|key, _| fleet.endpoint(key).is_some());
+        let now = clock::now();
+        let is_lasting = |(_, since): &&(Trouble, Duration)| now >= *since + SPOILED_FOR;
+        match (found, self.spoiled.values().find(is_lasting)) {
+            (Health::Up, Some((trouble, _))) => {
+                Health::Down { trouble: *trouble, since: clock::instant().into_std() }
+            }
+            (Health::Up | Health::Down { .. }, _) => found,
+        }
     }
 
     /// Relies on the ledger, or no longer, by how Redis fares.
@@ -172,10 +196,18 @@ impl Courier {
     }
 
     /// Takes in what became of some calls.
-    fn take(&self, batch: &Batch) {
+    fn take(&mut self, batch: &Batch) {
         let now = clock::now();
         for (call, answer) in batch.calls.iter().zip(&batch.answers) {
             self.timers.of(&call.deed).record(batch.took.as_secs_f64());
+            match answer {
+                Ok(_) => drop(self.spoiled.remove(&call.endpoint)),
+                // What is wrong with Redis as a whole, its client says.
+                Err(trouble) if trouble.is_everywhere() || *trouble == Trouble::Busy => {}
+                Err(trouble) => {
+                    self.spoiled.entry(call.endpoint.clone()).or_insert((*trouble, now));
+                }
+            }
             let answer = answer.as_ref().ok();
             let outcome = answer.map(|answer| answer.outcome);
             if matches!(outcome, Some(Outcome::Stale | Outcome::Led | Outcome::Fenced))
@@ -224,9 +256,8 @@ struct Timers {
 
 impl Timers {
     fn new(seat: &Seat) -> Self {
-        let timer = |script| {
-            seat.parts.meters.histogram("redis_operation_seconds", &[("script", script)])
-        };
+        let timer =
+            |script| seat.parts.meters.histogram("redis_operation_seconds", &[("script", script)]);
         Self {
             read: timer("read"),
             cast: timer("cast"),

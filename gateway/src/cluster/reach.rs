@@ -101,7 +101,8 @@ impl Reach {
         let mut state = lock(&self.state);
         let is_other = state.link.as_str() != link.as_str();
         if is_other {
-            state.fallback += fallen(&state, now);
+            let fallen = fallen(&state, now);
+            state.fallback += fallen;
             state.since = now;
         }
         state.link = link;
