@@ -23,7 +23,7 @@ const ADDRESS: &str = "redis";
 ///
 /// # Errors
 /// If the configuration is out of its bounds. Nothing runs then.
-pub fn start(
+pub(crate) fn start(
     config: roll::Config,
     client: Client,
     mine: watch::Receiver<Mine>,
