@@ -31,6 +31,9 @@ const NOTICE_GAP: Duration = Duration::from_millis(10);
 /// What could not be written is written anew after this long.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// So many failures in a row are worth a line in the log; a busy machine has one now and then.
+const FAILURES_WARN: u32 = 5;
+
 /// Enough bytes for one reading.
 const PAGE_BYTES: usize = 512 * 1_024;
 
@@ -56,8 +59,8 @@ pub(super) struct Enroller {
     told: Option<Told>,
     /// Where another process under this node's name is, while it lives.
     rival: Option<String>,
-    /// The last trouble, so that it is said once.
-    trouble: Option<Trouble>,
+    /// Calls in a row that were not answered well.
+    failures: u32,
     /// When what could not be written is written anew.
     retry_at: Option<Instant>,
     /// When a notice is followed.
@@ -92,7 +95,7 @@ impl Enroller {
             figures,
             told: None,
             rival: None,
-            trouble: None,
+            failures: 0,
             retry_at: None,
             notice_at: None,
             intervals: 0,
@@ -179,7 +182,7 @@ impl Enroller {
         match answer {
             Beaten::Done { mark, is_new } => {
                 self.figures.beats.fetch_add(1, Ordering::Relaxed);
-                self.trouble = None;
+                self.recover();
                 self.give_way(None);
                 let news = self.told.as_ref().map_or(0, |told| told.news);
                 self.told = Some(Told { said, mark, news: mine.news });
@@ -274,10 +277,18 @@ impl Enroller {
 
     fn fail(&mut self, trouble: Trouble) {
         self.figures.failures.fetch_add(1, Ordering::Relaxed);
-        if self.trouble != Some(trouble) {
+        self.failures = self.failures.saturating_add(1);
+        debug!(%trouble, "the roll of members does not answer");
+        if self.failures == FAILURES_WARN {
             warn!(%trouble, "the roll of members is out of reach");
         }
-        self.trouble = Some(trouble);
+    }
+
+    fn recover(&mut self) {
+        if self.failures >= FAILURES_WARN {
+            info!("the roll of members is within reach again");
+        }
+        self.failures = 0;
     }
 
     fn notice(&self) -> Vec<u8> {
