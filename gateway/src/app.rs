@@ -271,7 +271,7 @@ impl Ground {
         let ledger = ledger::open(config, &mut service)?;
         let roll = ledger.as_ref().map(|(client, _)| client);
         let (ours, carrier) =
-            carry(config, (generation, roll), mine.clone(), &mut membership).await?;
+            carry(config, (generation, roll, &meters), mine.clone(), &mut membership).await?;
 
         let parts = Parts {
             history: Arc::clone(&history),
@@ -372,7 +372,7 @@ fn tracing_by(
 /// nothing is ever heard.
 async fn carry(
     config: &Config,
-    (generation, client): (u64, Option<&Client>),
+    (generation, client, meters): (u64, Option<&Client>, &Arc<Meters>),
     mine: watch::Receiver<Mine>,
     membership: &mut Tasks,
 ) -> Result<(watch::Receiver<Ours>, Option<Carrier>), StartError> {
@@ -385,7 +385,8 @@ async fn carry(
         let ours = match (settings, client) {
             (Some(settings), Some(client)) => {
                 let stop = membership.stopped();
-                let (ours, running) = muster::start(settings, client.clone(), mine, stop)?;
+                let ways = (client.clone(), Arc::clone(meters));
+                let (ours, running) = muster::start(settings, ways, mine, stop)?;
                 membership.spawn(running);
                 ours
             }

@@ -8,12 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use gossip::{Mine, Ours, set};
 use quorum::{Member, NodeId, Standing};
 use redis_lua::client::Client;
 use redis_lua::roll::{self, RollError};
 use tokio::sync::watch;
+
+use crate::metrics::Meters;
 
 /// What stands for the address of a member that is met in Redis alone.
 const ADDRESS: &str = "redis";
@@ -25,7 +28,7 @@ const ADDRESS: &str = "redis";
 /// If the configuration is out of its bounds. Nothing runs then.
 pub(crate) fn start(
     config: roll::Config,
-    client: Client,
+    (client, meters): (Client, Arc<Meters>),
     mine: watch::Receiver<Mine>,
     stop: watch::Receiver<bool>,
 ) -> Result<(watch::Receiver<Ours>, impl Future<Output = ()> + Send + use<>), RollError> {
@@ -33,8 +36,10 @@ pub(crate) fn start(
     let (roll_stop, stopped) = watch::channel(false);
     let (ours_in, ours) = watch::channel(Ours::default());
     let (carrier, carrying) = roll::start(config, client, said, stopped)?;
+    let (read, figures) = (carrier.ours, carrier.figures);
     let translating = async move {
-        translate((mine, roll_mine), (carrier.ours, ours_in), stop).await;
+        let count = || counted(&meters, &figures);
+        translate((mine, roll_mine), (read, ours_in), count, stop).await;
         roll_stop.send_replace(true);
     };
     let running = async move {
@@ -43,10 +48,11 @@ pub(crate) fn start(
     Ok((ours, running))
 }
 
-/// Translates both ways until `stop`.
+/// Translates both ways until `stop`; with each set that comes it is counted.
 async fn translate(
     (mut mine, said): (watch::Receiver<Mine>, watch::Sender<roll::Mine>),
     (mut read, ours): (watch::Receiver<roll::Ours>, watch::Sender<Ours>),
+    count: impl Fn(),
     mut stop: watch::Receiver<bool>,
 ) {
     let mut outward = Outward::default();
@@ -61,10 +67,24 @@ async fn translate(
             said.send_replace(outward.write(&mine.borrow_and_update()));
         } else {
             ours.send_replace(inward.read(&read.borrow_and_update()));
+            count();
         }
         if is_over {
             return;
         }
+    }
+}
+
+/// Shows what the roll has counted.
+fn counted(meters: &Meters, figures: &roll::Figures) {
+    for (name, figure) in [
+        ("roll_beats_total", &figures.beats),
+        ("roll_readings_total", &figures.readings),
+        ("roll_failures_total", &figures.failures),
+        ("roll_rows_ignored_total", &figures.ignored),
+        ("roll_duplicates_total", &figures.duplicates),
+    ] {
+        meters.counter(name, &[]).absolute(figure.load(Ordering::Relaxed));
     }
 }
 
