@@ -12,6 +12,15 @@ use crate::error::RedisError;
 pub const URLS_MAX: usize = 64;
 
 /// Where Redis is, and who we are.
+///
+/// A user of ours needs no more than this, `quorumgate` being the prefix, and `+cluster|slots` and
+/// `+asking` only in a cluster; a sentinel needs `+sentinel|master`:
+///
+/// ```text
+/// user gate on >SECRET ~quorumgate{* &quorumgate{notices} -@all +@string +@hash +@list +@sortedset
+///   -@dangerous -@blocking +del +exists +pexpire +pttl +time +eval +evalsha +ping +role +publish
+///   +spublish +subscribe +ssubscribe +asking +cluster|slots
+/// ```
 #[derive(Clone)]
 pub struct Config {
     /// `redis://host:port` or, with TLS, `rediss://host:port`, all of one kind; the port may be left
@@ -163,7 +172,7 @@ fn parse(url: &str, default_port: u16) -> Result<(Address, bool), &'static str> 
         return Err("only a host and a port may follow; database 0 is used");
     }
     let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && !port.ends_with(']') => {
+        Some((host, port)) if !port.ends_with(']') => {
             (host, port.parse().map_err(|_| "the port is no number up to 65535")?)
         }
         Some(_) | None => (rest, default_port),
