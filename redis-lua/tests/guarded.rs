@@ -14,6 +14,7 @@ use redis::Value;
 use redis_lua::client::{Config, Health, Mode, Tls};
 use redis_lua::error::Trouble;
 use running::Running;
+use servers::sentinels::{NAME, sentinel};
 use servers::{Folder, Server, Standalone};
 use tokio::time::{sleep, timeout};
 
@@ -79,6 +80,26 @@ async fn who_may_not_enter_or_write_is_told_so() {
     let nobody = Running::start(Config::new(vec![secret.url()], Mode::Standalone));
     says(&nobody, Trouble::Refused("NOAUTH")).await;
     nobody.end().await;
+}
+
+#[tokio::test]
+async fn sentinels_have_a_password_of_their_own() {
+    let redis = Standalone::with(&["--requirepass", "hush"]);
+    let more = format!("requirepass watch\nsentinel auth-pass {NAME} hush");
+    let sentinel = sentinel(redis.server.port, 1, &more);
+    let with = |password: &str| {
+        let mode = Mode::Sentinel { master: NAME.to_owned() };
+        let mut config = Config::new(vec![sentinel.url()], mode);
+        config.password = Some("hush".to_owned());
+        config.sentinel_password = Some(password.to_owned());
+        config
+    };
+    let running = Running::up(with("watch")).await;
+    assert_eq!(running.add("a{b}").await, Ok(Value::Int(1)));
+    running.end().await;
+    let stranger = Running::start(with("wrong"));
+    says(&stranger, Trouble::Refused("WRONGPASS")).await;
+    stranger.end().await;
 }
 
 /// An authority, and files signed by it.

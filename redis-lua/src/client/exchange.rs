@@ -82,6 +82,7 @@ struct Batch {
     connection: MultiplexedConnection,
     poke: Arc<Notify>,
     open: Vec<Open>,
+    took: Duration,
 }
 
 /// What an answer means for an errand.
@@ -191,6 +192,7 @@ fn sort(
             connection: connection.clone(),
             poke: Arc::clone(&link.poke),
             open: Vec::new(),
+            took: Duration::ZERO,
         });
         batch.open.push(errand);
     }
@@ -219,6 +221,7 @@ async fn send(
         pipeline.add_command(command(errand, open.is_whole, &mut given));
     }
     let count = pipeline.len();
+    let began = Instant::now();
     let answers = batch.connection.send_packed_commands(&pipeline, 0, count);
     let answers = match timeout_at(deadline, answers).await {
         Err(_) => Err(Trouble::Timeout),
@@ -226,6 +229,7 @@ async fn send(
         Ok(Ok(answers)) if answers.len() == count => Ok(without_asking(&batch.open, answers)),
         Ok(Ok(_)) => Err(Trouble::Wrong("a number of answers")),
     };
+    batch.took = began.elapsed();
     (batch, answers)
 }
 
@@ -277,7 +281,10 @@ fn settle(
     again: &mut Again,
 ) {
     let answers = match answers {
-        Ok(answers) => answers,
+        Ok(answers) => {
+            ways.tally.took(batch.took);
+            answers
+        }
         Err(trouble) => {
             batch.poke.notify_one();
             for open in batch.open {

@@ -14,6 +14,8 @@ const WORDS: [&str; 6] = [
 /// All six, and whoever has joined since.
 pub struct Cluster {
     pub servers: Vec<Server>,
+    /// Their names in the cluster.
+    pub names: Vec<String>,
 }
 
 impl Cluster {
@@ -27,7 +29,8 @@ impl Cluster {
         create.extend(["--cluster-replicas", "1", "--cluster-yes"]);
         let said = cli(&create).expect("the cluster was not made");
         assert!(said.contains("All 16384 slots covered"), "{said}");
-        let all = Self { servers };
+        let names = servers.iter().map(name).collect();
+        let all = Self { servers, names };
         wait_for(|| all.servers.iter().all(is_whole));
         // A failover needs a replica that has had all data.
         wait_for(|| all.servers.iter().filter(|server| follows(server)).count() == 3);
@@ -39,8 +42,9 @@ impl Cluster {
         let server = Server::start(&WORDS).answers();
         let known = self.servers[0].port.to_string();
         assert_eq!(server.cli(&["CLUSTER", "MEET", "127.0.0.1", &known]), "OK");
+        let name = name(&server);
         self.servers.push(server);
-        let name = self.name(self.servers.len() - 1);
+        self.names.push(name.clone());
         let knows = |server: &Server| server.cli(&["CLUSTER", "NODES"]).contains(&name);
         let is_in = |server: &Server| server.cli(&["CLUSTER", "INFO"]).contains("state:ok");
         wait_for(|| self.servers.iter().all(|server| knows(server) && is_in(server)));
@@ -51,16 +55,15 @@ impl Cluster {
         self.servers.iter().map(Server::url).collect()
     }
 
-    /// The name of a server in the cluster.
-    pub fn name(&self, index: usize) -> String {
-        self.servers[index].cli(&["CLUSTER", "MYID"])
-    }
-
     /// Those that are primaries, by their place among the servers.
     pub fn primaries(&self) -> Vec<usize> {
         let is = |index: &usize| self.servers[*index].cli(&["ROLE"]).starts_with("master");
         (0..self.servers.len()).filter(is).collect()
     }
+}
+
+fn name(server: &Server) -> String {
+    server.cli(&["CLUSTER", "MYID"])
 }
 
 fn is_whole(server: &Server) -> bool {
