@@ -25,7 +25,7 @@ use self::live::Live;
 pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
 use crate::clock;
-use crate::cluster::{Courier, Parts, Seat};
+use crate::cluster::{Courier, Parts, Seat, muster};
 use crate::config::{ClusterTls, Config};
 use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
@@ -77,6 +77,9 @@ pub enum StartError {
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
+    /// The carrier of the cluster through Redis.
+    #[error("cluster: {0}")]
+    Roll(#[from] redis_lua::roll::RollError),
 }
 
 /// Where a configuration came from, and how a running process takes on what is not a part of it.
@@ -265,7 +268,10 @@ impl Ground {
         let (mine_out, mine) = watch::channel(Mine::default());
         let (mut membership, mut service) = (Tasks::default(), Tasks::default());
         let tracing = tracing_by(config, node, &meters)?;
-        let (ours, carrier) = carry(config, generation, mine.clone(), &mut membership).await?;
+        let ledger = ledger::open(config, &mut service)?;
+        let roll = ledger.as_ref().map(|(client, _)| client);
+        let (ours, carrier) =
+            carry(config, (generation, roll, &meters), mine.clone(), &mut membership).await?;
 
         let parts = Parts {
             history: Arc::clone(&history),
@@ -281,7 +287,6 @@ impl Ground {
             service.spawn(keeper.run(Arc::clone(&seat), service.stopped()));
         }
         keep_roll(config, &seat, &mut membership);
-        let ledger = ledger::open(config, &mut service)?;
         if let Some((client, keys)) = &ledger {
             let courier = Courier::new(&seat, client.clone(), keys.clone());
             membership.spawn(courier.run(membership.stopped()));
@@ -363,17 +368,31 @@ fn tracing_by(
     Ok(Some((Arc::new(tracer), exporter)))
 }
 
-/// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
+/// Starts the carrier that the configuration asks for: gossip, or the roll in Redis; without one,
+/// nothing is ever heard.
 async fn carry(
     config: &Config,
-    generation: u64,
+    (generation, client, meters): (u64, Option<&Client>, &Arc<Meters>),
     mine: watch::Receiver<Mine>,
     membership: &mut Tasks,
 ) -> Result<(watch::Receiver<Ours>, Option<Carrier>), StartError> {
-    let gossip =
-        config.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.gossip.as_ref()?)));
-    let Some((cluster, wire)) = gossip else {
+    let Some(cluster) = &config.cluster else {
         let (_, ours) = watch::channel(Ours::default());
+        return Ok((ours, None));
+    };
+    let Some(wire) = &cluster.gossip else {
+        let settings = ledger::roll(config, cluster, generation);
+        let ours = match (settings, client) {
+            (Some(settings), Some(client)) => {
+                let stop = membership.stopped();
+                let ways = (client.clone(), Arc::clone(meters));
+                let (ours, running) = muster::start(settings, ways, mine, stop)?;
+                membership.spawn(running);
+                ours
+            }
+            // The configuration is refused where there is neither gossip nor Redis.
+            (None, _) | (_, None) => watch::channel(Ours::default()).1,
+        };
         return Ok((ours, None));
     };
     let tls = match &wire.tls {

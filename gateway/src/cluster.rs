@@ -12,6 +12,7 @@ mod courier;
 mod deputy;
 mod herald;
 mod holders;
+pub(crate) mod muster;
 mod probe;
 mod reach;
 #[cfg(test)]
@@ -79,6 +80,8 @@ pub struct Seat {
     /// How far an operator wants this node to go.
     asked: Asked,
     seeds: Seeds,
+    /// Whether it belongs to no fleet.
+    is_alone: bool,
     /// How this node stands with the ledger; `None`: there is none.
     reach: Option<Reach>,
     /// Woken after each round.
@@ -119,9 +122,11 @@ impl Seat {
         deputy.council().live_as(generation);
         let wire = cluster.and_then(|cluster| cluster.gossip.as_ref());
         let seeds = wire.map(|wire| wire.seeds.clone()).unwrap_or_default();
+        // Who does not gossip asks nobody, and is one of several all the same.
+        let asked = if cluster.is_some() && wire.is_none() { 1 } else { seeds.len() };
+        let holders = Mutex::new(Holders::new(me.clone(), asked));
         let redis = cluster.and_then(config::Cluster::redis);
         let reach = redis.map(|redis| Reach::new(clock::now(), redis));
-        let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
             generation,
@@ -137,6 +142,7 @@ impl Seat {
             beats: Mutex::default(),
             asked: Asked::default(),
             seeds: Mutex::new(seeds),
+            is_alone: cluster.is_none(),
             reach,
             rounds: Notify::new(),
             round_ms: AtomicU64::new(millis(clock::now())),

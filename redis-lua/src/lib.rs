@@ -4,5 +4,6 @@ pub mod client;
 pub mod error;
 pub mod keys;
 pub mod ledger;
+pub mod roll;
 pub mod script;
 pub mod slot;

@@ -3,6 +3,7 @@
 use redis_lua::client::{self, Client, Mode, Tls};
 use redis_lua::error::RedisError;
 use redis_lua::keys::Keys;
+use redis_lua::roll;
 
 use super::departure::Tasks;
 use crate::config::{Cluster, Config, Redis, RedisMode, Secret};
@@ -21,6 +22,18 @@ pub(super) fn open(
     let (client, supervisor) = client::start(settings(redis), service.stopped())?;
     service.spawn(supervisor);
     Ok(Some((client, keys)))
+}
+
+/// How the members meet there who do not gossip. `None`: the fleet has no Redis.
+pub(super) fn roll(config: &Config, cluster: &Cluster, generation: u64) -> Option<roll::Config> {
+    Some(roll::Config {
+        prefix: cluster.redis()?.prefix.clone(),
+        cluster_id: cluster.id.clone(),
+        node_id: cluster.node_id.clone(),
+        generation,
+        address: config.server.listen.to_string(),
+        interval: cluster.gossip_interval,
+    })
 }
 
 fn settings(redis: &Redis) -> client::Config {

@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 72] = [
+const OURS: [(&str, &str); 77] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -114,6 +114,17 @@ const OURS: [(&str, &str); 72] = [
     (
         "retry_budget_exhausted_total",
         "Further attempts that were not made since the budget was spent.",
+    ),
+    ("roll_beats_total", "Signs of life written to Redis by a node that does not gossip."),
+    ("roll_duplicates_total", "Times another process was found in Redis under this node's name."),
+    (
+        "roll_failures_total",
+        "Calls about the roll of members in Redis that were not answered well.",
+    ),
+    ("roll_readings_total", "Readings of the roll of members in Redis."),
+    (
+        "roll_rows_ignored_total",
+        "Rows of the roll in Redis that could not be read, at each reading.",
     ),
     ("self_lag_seconds", "How late this process was when it last looked."),
     ("slow_crossings_total", "Requests that crossed a slow limit."),

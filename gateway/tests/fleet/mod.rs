@@ -29,6 +29,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) quorum: &'a str,
     /// All of `redis`, inside its braces; empty: the fleet decides by gossip.
     pub(crate) redis: &'a str,
+    /// Whether the nodes gossip; without it they meet in Redis alone.
+    pub(crate) has_gossip: bool,
     /// More of model `m`, as a line of its own.
     pub(crate) model: &'a str,
     /// Whether there is a second model `n`, served by `c`, which is `a` under another name.
@@ -46,6 +48,7 @@ impl<'a> Plan<'a> {
             probe: "first_token: 2s",
             quorum: "",
             redis: "",
+            has_gossip: true,
             model: "",
             has_second_pool: false,
         }
@@ -178,7 +181,10 @@ fn configuration(
     endpoints: &[SocketAddr; 2],
     plan: &Plan<'_>,
 ) -> String {
-    let head = process::member_head(directory, node, seed);
+    let mut head = process::member_head(directory, node, seed);
+    if !plan.has_gossip {
+        head = without_gossip(&head);
+    }
     let [a, b] = endpoints;
     let directory = directory.display();
     let Plan { base, breaker, probe, quorum, redis, model, .. } = plan;
@@ -210,6 +216,13 @@ models:
       - {{ name: b, address: \"http://{b}\" }}
 {second}"
     )
+}
+
+/// The head of a configuration without what only gossip needs.
+fn without_gossip(head: &str) -> String {
+    let of_gossip = ["  listen:", "  seeds:", "  tls:"];
+    let kept = head.lines().filter(|line| of_gossip.iter().all(|key| !line.starts_with(key)));
+    kept.chain(["  gossip: false"]).map(|line| format!("{line}\n")).collect()
 }
 
 /// A link to an address that can be broken: while broken, connections are closed as they come.

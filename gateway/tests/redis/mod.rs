@@ -3,6 +3,7 @@
 mod alone;
 mod away;
 mod decides;
+mod roll;
 
 use hyper::Method;
 use serde_json::{Value, json};
