@@ -22,7 +22,6 @@
 
 mod desk;
 mod share;
-mod window;
 
 #[cfg(test)]
 mod tests;
@@ -30,9 +29,10 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redis_lua::limits::{Load, Window};
+
 pub use self::desk::{Desk, Place, Refused, Whose};
 pub use self::share::{Part, Share};
-use self::window::{Load, Window};
 use crate::config::Limits;
 
 /// When a request in flight ends nobody knows; whoever waits for one is told to come back after this.

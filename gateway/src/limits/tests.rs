@@ -1,7 +1,8 @@
 //! The allowance against what it promises: stories by hand, and schedules by chance against a list of
 //! moments that keeps everything.
 
-use super::window::{MINUTE, RUN, RUNS_MAX};
+use redis_lua::limits::{MINUTE, RUN, RUNS_MAX};
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
