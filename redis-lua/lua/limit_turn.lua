@@ -194,14 +194,14 @@ local function counted(tokens)
     return tpm > 0 and math.min(tokens, tpm) or 0
 end
 
--- What may be set aside of a figure: an eighth of what is left beyond its last quarter, so that the
+-- What may be set aside of a figure: a sixteenth of what is left beyond its last eighth, so that the
 -- last of it is never in the hands of a node that does not use it.
 local function spare(limit, used, wanted)
     if limit == 0 then
         return wanted
     end
-    local beyond = limit - used - math.ceil(limit / 4)
-    return math.max(0, math.min(wanted, math.floor(beyond / 8)))
+    local beyond = limit - used - math.ceil(limit / 8)
+    return math.max(0, math.min(wanted, math.floor(beyond / 16)))
 end
 
 local function save()

@@ -1,3 +1,7 @@
 //! The fleet's ledger, limits and membership in Redis, by scripts that each touch one slot.
 
+pub mod client;
+pub mod error;
 pub mod limits;
+pub mod script;
+pub mod slot;

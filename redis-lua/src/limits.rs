@@ -18,8 +18,13 @@ use std::time::Duration;
 
 use redis::Value;
 
-pub use self::book::{Book, SLOT_RETURNS_IN};
+pub use self::book::{Book, SLOT_RETURNS_IN, spare};
 pub use self::window::{AHEAD, Load, MINUTE, RUN, RUNS_MAX, Window};
+use crate::client::{Client, Invocation};
+use crate::error::Trouble;
+use crate::script::Script;
+
+static TURN: Script = Script::new("limit_turn", include_str!("../lua/limit_turn.lua"));
 
 /// Most demands of a turn.
 pub const DEMANDS_MAX: usize = 32;
@@ -245,6 +250,20 @@ fn verdict([what, wait]: [i64; 2]) -> Option<Verdict> {
 
 fn integer(value: &Value) -> Option<i64> {
     if let Value::Int(number) = value { Some(*number) } else { None }
+}
+
+/// Takes one turn of `subject`.
+///
+/// # Errors
+/// [`Trouble`]; see there for whether the turn was taken.
+///
+/// # Cancel safety
+/// It may be taken all the same.
+pub async fn turn(client: &Client, subject: &Subject, turn: &Turn) -> Result<Answer, Trouble> {
+    let keys = subject.keys().map(str::to_owned).to_vec();
+    let invocation = Invocation { script: &TURN, keys, arguments: turn.arguments() };
+    let value = client.run(invocation).await?;
+    Answer::read(&value).ok_or(Trouble::Wrong("no answer of the limits' script"))
 }
 
 /// A name as a part of a hash tag: what would end the tag, and what is no plain letter, as `%XX`.

@@ -3,7 +3,7 @@
 //! It is the rule that the script is held against, and the ledger of simulated fleets.
 //!
 //! Invariants: those of [`Window`]; the slots of all are never more than the figure, unless nodes had
-//! more in use when they first said so; what is set aside leaves the last quarter of every figure alone.
+//! more in use when they first said so; what is set aside leaves the last eighth of every figure alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,11 +166,11 @@ impl Course<'_> {
     }
 }
 
-/// What may be set aside of a figure: an eighth of what is left beyond its last quarter, so that the
-/// last of it is never in the hands of a node that does not use it.
-fn spare(limit: Option<u64>, used: u64, wanted: u64) -> u64 {
+/// What may be set aside of a figure: a sixteenth of what is left beyond its last eighth, so that the
+/// last of it is never in the hands of a node that does not use it. Of small figures that is nothing.
+pub fn spare(limit: Option<u64>, used: u64, wanted: u64) -> u64 {
     let Some(limit) = limit else { return wanted };
-    wanted.min(limit.saturating_sub(used).saturating_sub(limit.div_ceil(4)) / 8)
+    wanted.min(limit.saturating_sub(used).saturating_sub(limit.div_ceil(8)) / 16)
 }
 
 fn micros(at: Duration) -> u64 {
