@@ -39,12 +39,13 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use redis_lua::limits::Kind;
+use redis_lua::limits::{Load, SLOT_RETURNS_IN, Window};
 use tokio::time::Instant;
-use redis_lua::limits::{Kind, Load, SLOT_RETURNS_IN, Window};
 
 pub use self::desk::{Desk, Place, Refused, Whose};
-pub use self::link::{ASK_MAX, Link};
 use self::link::Standing;
+pub use self::link::{ASK_MAX, Link};
 use self::purse::Purse;
 pub use self::share::{Part, Share};
 pub use self::teller::{Ledger, keep};
@@ -201,10 +202,12 @@ impl Allowance {
         let now = state.window.advance(now);
         match self.share.standing() {
             Standing::Away => self.check(&state, now, tokens),
-            Standing::Slow => self.refused(&state, now, tokens).map_or(Ok(()), Err).and_then(|()| {
-                // What is set aside is not looked at: at worst a request comes here in vain.
-                self.check(&state, now, tokens)
-            }),
+            Standing::Slow => {
+                self.refused(&state, now, tokens).map_or(Ok(()), Err).and_then(|()| {
+                    // What is set aside is not looked at: at worst a request comes here in vain.
+                    self.check(&state, now, tokens)
+                })
+            }
             Standing::Quick => self.refused(&state, now, tokens).map_or(Ok(()), Err),
         }
     }
@@ -237,7 +240,7 @@ impl Allowance {
                 Err(full) => Claim::Refused(full),
             };
         }
-        self.take(now, tokens).map_or_else(Claim::Refused, Claim::Granted)
+        self.take(now, tokens).into()
     }
 
     /// The same, and asks the ledger where it has to, for [`ASK_MAX`] at most. Of what is not answered in
@@ -323,8 +326,7 @@ impl Allowance {
     /// Why the ledger would not admit it, as far as is known.
     fn refused(&self, state: &State, now: Duration, tokens: u64) -> Option<Full> {
         let whole = self.limits.tpm.filter(|limit| tokens > *limit);
-        let never =
-            |limit| Full { what: What::Tokens, limit, whole: limit, returns_in: None };
+        let never = |limit| Full { what: What::Tokens, limit, whole: limit, returns_in: None };
         let lately = || state.purse.as_ref()?.refused(now, tokens);
         whole.map(never).or_else(lately)
     }

@@ -331,8 +331,7 @@ impl Purse {
             self.portions.push_back(portion);
         }
         (self.slots, self.slots_until) = (*slots, sent.saturating_add(LEASE));
-        self.view =
-            Some(View { at: now, sum: *sum, resets: *resets, slots_of_all: *slots_of_all });
+        self.view = Some(View { at: now, sum: *sum, resets: *resets, slots_of_all: *slots_of_all });
         self.refusal = None;
     }
 
