@@ -2,6 +2,8 @@
 
 pub mod client;
 pub mod error;
+pub mod keys;
+pub mod ledger;
 pub mod limits;
 pub mod script;
 pub mod slot;

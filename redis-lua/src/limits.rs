@@ -22,6 +22,7 @@ pub use self::book::{Book, SLOT_RETURNS_IN, spare};
 pub use self::window::{AHEAD, Load, MINUTE, RUN, RUNS_MAX, Window};
 use crate::client::{Client, Invocation};
 use crate::error::Trouble;
+use crate::keys::Keys;
 use crate::script::Script;
 
 static TURN: Script = Script::new("limit_turn", include_str!("../lua/limit_turn.lua"));
@@ -154,15 +155,15 @@ impl Figures {
 }
 
 impl Subject {
-    /// The one of this kind and name, under a prefix of the fleet's own.
-    pub fn new(prefix: &str, kind: Kind, name: &str) -> Self {
+    /// The one of this kind and name, among the fleet's keys.
+    pub fn new(keys: &Keys, kind: Kind, name: &str) -> Self {
         let kind = match kind {
             Kind::Caller => "caller",
             Kind::Model => "model",
             Kind::Endpoint => "endpoint",
         };
-        let tag = format!("{}{{limit/{kind}/{}}}", safe(prefix), safe(name));
-        Self { minute: format!("{tag}:minute"), slots: format!("{tag}:slots") }
+        let tag = format!("limit/{kind}/{name}");
+        Self { minute: keys.tagged(&tag, "minute"), slots: keys.tagged(&tag, "slots") }
     }
 
     /// Its keys, as the script takes them.
@@ -252,29 +253,26 @@ fn integer(value: &Value) -> Option<i64> {
     if let Value::Int(number) = value { Some(*number) } else { None }
 }
 
-/// Takes one turn of `subject`.
+/// Takes one turn of `subject`, and counts with `keys` what could not be read.
 ///
 /// # Errors
 /// [`Trouble`]; see there for whether the turn was taken.
 ///
 /// # Cancel safety
 /// It may be taken all the same.
-pub async fn turn(client: &Client, subject: &Subject, turn: &Turn) -> Result<Answer, Trouble> {
-    let keys = subject.keys().map(str::to_owned).to_vec();
-    let invocation = Invocation { script: &TURN, keys, arguments: turn.arguments() };
+pub async fn turn(
+    client: &Client,
+    keys: &Keys,
+    subject: &Subject,
+    turn: &Turn,
+) -> Result<Answer, Trouble> {
+    let invocation = Invocation {
+        script: &TURN,
+        keys: subject.keys().map(str::to_owned).to_vec(),
+        arguments: turn.arguments(),
+    };
     let value = client.run(invocation).await?;
-    Answer::read(&value).ok_or(Trouble::Wrong("no answer of the limits' script"))
-}
-
-/// A name as a part of a hash tag: what would end the tag, and what is no plain letter, as `%XX`.
-fn safe(name: &str) -> String {
-    let mut safe = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'{' | b'}' | b'%' => safe.push_str(&format!("%{byte:02X}")),
-            0x21..=0x7e => safe.push(char::from(byte)),
-            _ => safe.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    safe
+    let answer = Answer::read(&value).ok_or(Trouble::Wrong("no answer of the limits' script"))?;
+    keys.count_unread(answer.torn);
+    Ok(answer)
 }

@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use redis_lua::keys::Keys;
 use redis_lua::limits::{
     Answer, Book, Correction, Figures, Kind, Load, Subject, Turn, Verdict, What,
 };
@@ -97,7 +98,7 @@ impl History {
         };
         Self {
             figures,
-            subject: Subject::new("test", Kind::Caller, &format!("{seed} {{}}")),
+            subject: Subject::new(&Keys::new("test"), Kind::Caller, &format!("{seed} {{}}")),
             now: Duration::from_micros(chance.u64(1 << 50..1 << 51)),
             book: Book::default(),
             in_use: [0; 3],
@@ -215,7 +216,7 @@ fn what_cannot_be_read_is_absent_and_counted() {
     let mut connection = server.connect();
     let script = redis::Script::new(SOURCE);
     let figures = Figures { requests: Some(10), tokens: None, slots: Some(5) };
-    let subject = Subject::new("test", Kind::Model, "m");
+    let subject = Subject::new(&Keys::new("test"), Kind::Model, "m");
     let [minute, slots] = subject.keys();
     let mut write = |command: &str, key: &str, values: &[&str]| {
         redis::cmd(command).arg(key).arg(values).exec(&mut connection).unwrap();
@@ -244,7 +245,7 @@ fn memory_is_bounded_and_ends() {
     let mut connection = server.connect();
     let script = redis::Script::new(&by_our_clock());
     let figures = Figures { requests: Some(1_000_000), tokens: None, slots: Some(5) };
-    let subject = Subject::new("test", Kind::Endpoint, "m/e");
+    let subject = Subject::new(&Keys::new("test"), Kind::Endpoint, "m/e");
     let mut turn = one(figures, "a", 1);
     (turn.aside.requests, turn.hold) = (100, Duration::from_secs(1));
     for step in 0..1_500 {
@@ -266,7 +267,7 @@ fn memory_is_bounded_and_ends() {
 fn two_writers_at_once_lose_nothing() {
     let server = Server::start();
     let figures = Figures { requests: Some(1_000_000), ..Figures::default() };
-    let subject = Subject::new("test", Kind::Caller, "a");
+    let subject = Subject::new(&Keys::new("test"), Kind::Caller, "a");
     let began = Instant::now();
     let granted: usize = std::thread::scope(|scope| {
         let write = |node: &'static str| {
@@ -296,7 +297,7 @@ fn slots_return_with_the_lease_of_who_died_and_at_once_to_who_came_back() {
     let mut connection = server.connect();
     let script = redis::Script::new(SOURCE);
     let figures = Figures { slots: Some(2), ..Figures::default() };
-    let subject = Subject::new("test", Kind::Model, "m");
+    let subject = Subject::new(&Keys::new("test"), Kind::Model, "m");
     let turn = |node: &str, generation: u64, in_use: u64, lease_ms: u64| Turn {
         generation,
         in_use,

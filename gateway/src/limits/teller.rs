@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use redis_lua::client::{Client, Health};
 use redis_lua::error::Trouble;
+use redis_lua::keys::Keys;
 use redis_lua::limits::{Answer, DEMANDS_MAX, Subject, Turn, turn};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -36,8 +37,8 @@ const FAREWELL: Duration = Duration::from_millis(200);
 pub struct Ledger {
     /// The way to it.
     pub client: Client,
-    /// What its keys begin with.
-    pub prefix: String,
+    /// What its keys are called.
+    pub keys: Keys,
     /// This node.
     pub node: String,
     /// Which life of it.
@@ -142,7 +143,7 @@ impl Teller {
             if self.known.len() >= SUBJECTS_MAX {
                 return None;
             }
-            let subject = Subject::new(&self.ledger.prefix, whom.kind, &whom.name);
+            let subject = Subject::new(&self.ledger.keys, whom.kind, &whom.name);
             let entry = Entry {
                 allowance: Arc::clone(allowance),
                 subject: Arc::new(subject),
@@ -182,10 +183,11 @@ impl Teller {
         entry.is_busy = true;
         let (node, generation) = (self.ledger.node.clone(), self.ledger.generation);
         let turn = Turn { node, generation, ..turn };
-        let (client, subject) = (self.ledger.client.clone(), Arc::clone(&entry.subject));
+        let Ledger { client, keys, .. } = &self.ledger;
+        let (client, keys, subject) = (client.clone(), keys.clone(), Arc::clone(&entry.subject));
         let allowance = Arc::clone(&entry.allowance);
         self.turns.spawn(async move {
-            let result = self::turn(&client, &subject, &turn).await;
+            let result = self::turn(&client, &keys, &subject, &turn).await;
             Turned { allowance, turn, demands, sent: now, result }
         });
     }

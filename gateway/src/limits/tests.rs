@@ -1,6 +1,8 @@
 //! The allowance against what it promises: stories by hand, and schedules by chance against a list of
 //! moments that keeps everything.
 
+mod fleetwide;
+
 use redis_lua::limits::{MINUTE, RUN, RUNS_MAX};
 
 use super::*;

@@ -12,7 +12,11 @@
 //!   likewise. So no number comes twice, also when a failover has lost writes.
 //! - A step is written on the version that its writer knew, and by who holds the lead.
 
+mod book;
+
 use std::time::Duration;
+
+pub use book::{Book, EPOCH_LEAP, NUMBER_LEAP, NUMBER_MAX, WORDS_MAX};
 
 use crate::statement::{EndpointKey, NodeId, Override, Step};
 
