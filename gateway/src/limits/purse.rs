@@ -250,7 +250,7 @@ impl Purse {
         in_flight: u64,
         demands: &[u64],
     ) -> Option<Turn> {
-        self.give_back(|portion| now < portion.until);
+        self.give_back(|portion| now < portion.until && portion.left.requests > 0);
         self.debt.advance(now);
         let recent = self.recent.most(now);
         let aside = self.to_set_aside(limits, recent);
@@ -316,7 +316,9 @@ impl Purse {
         let requests = spare(limits.rpm, used.requests, wanted.requests.max(1));
         let tokens = spare(limits.tpm, used.tokens, wanted.tokens.max(1));
         let has_place = self.portions.len() < PORTIONS_MAX && figures(limits).has_minute();
-        if is_short && has_place && requests > 0 && tokens > 0 {
+        // Not so few tokens that no usual request could be admitted by them.
+        let is_enough = tokens.saturating_mul(recent.requests) >= recent.tokens;
+        if is_short && has_place && is_enough && requests > 0 && tokens > 0 {
             Load { requests, tokens }
         } else {
             Load::default()
