@@ -291,6 +291,8 @@ impl Ground {
             let courier = Courier::new(&seat, client.clone(), keys.clone());
             membership.spawn(courier.run(membership.stopped()));
         }
+        let life = (node, generation);
+        ledger::keep_limits(ledger.as_ref(), life, fleet.share(), &meters, &mut service);
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
         service.spawn(fold(Arc::clone(&meters), service.stopped()));

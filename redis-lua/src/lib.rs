@@ -4,6 +4,7 @@ pub mod client;
 pub mod error;
 pub mod keys;
 pub mod ledger;
+pub mod limits;
 pub mod roll;
 pub mod script;
 pub mod slot;

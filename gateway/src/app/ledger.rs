@@ -7,8 +7,10 @@ use redis_lua::roll;
 
 use super::departure::Tasks;
 use crate::config::{Cluster, Config, Redis, RedisMode, Secret};
+use crate::limits::{self, Ledger, Share};
+use crate::metrics::Meters;
 
-/// The client, and what keys are called; nothing is dialled before its task runs, which is one of
+/// The client, and what keys are called; nothing is dialled before its task runs, which ends behind
 /// `service`. `None`: the fleet has no ledger.
 ///
 /// # Errors
@@ -19,8 +21,10 @@ pub(super) fn open(
 ) -> Result<Option<(Client, Keys)>, RedisError> {
     let Some(redis) = config.cluster.as_ref().and_then(Cluster::redis) else { return Ok(None) };
     let keys = Keys::new(&redis.prefix);
-    let (client, supervisor) = client::start(settings(redis), service.stopped())?;
-    service.spawn(supervisor);
+    // What serves the requests has something to say at its end.
+    let behind = service.behind();
+    let (client, supervisor) = client::start(settings(redis), behind.stopped())?;
+    behind.spawn(supervisor);
     Ok(Some((client, keys)))
 }
 
@@ -34,6 +38,19 @@ pub(super) fn roll(config: &Config, cluster: &Cluster, generation: u64) -> Optio
         address: config.server.listen.to_string(),
         interval: cluster.gossip_interval,
     })
+}
+
+/// Has the limits kept in the ledger, if there is one, for this life of this node.
+pub(super) fn keep_limits(
+    ledger: Option<&(Client, Keys)>,
+    (node, generation): (&str, u64),
+    share: &Share,
+    meters: &Meters,
+    service: &mut Tasks,
+) {
+    let Some((client, keys)) = ledger.cloned() else { return };
+    let ledger = Ledger { client, keys, node: node.to_owned(), generation };
+    service.spawn(limits::keep(ledger, share, meters, service.stopped()));
 }
 
 fn settings(redis: &Redis) -> client::Config {

@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 77] = [
+const OURS: [(&str, &str); 79] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -81,6 +81,14 @@ const OURS: [(&str, &str); 77] = [
     (
         "ledger_conflicts_total",
         "Calls that met something newer in Redis than this node knew, and began again from it.",
+    ),
+    (
+        "limit_asks_total",
+        "Requests for which the fleet's ledger was asked about a limit, by what it said in time.",
+    ),
+    (
+        "limit_corrections_lost_total",
+        "Corrections of limits that did not reach the fleet's ledger: estimates stand instead.",
     ),
     ("limit_share", "The part of every limit that this node holds, 0 to 1."),
     ("log_lines_lost_total", "Lines of the log that nobody took."),

@@ -3,6 +3,7 @@
 mod alone;
 mod away;
 mod decides;
+mod limits;
 mod roll;
 
 use hyper::Method;
