@@ -252,6 +252,8 @@ pub struct Server {
     pub heartbeat: Option<Duration>,
     /// How long a client may take none of what is written to it; 60 s by default.
     pub write_stall: Duration,
+    /// How long a client may take to say anything; 10 s by default.
+    pub first_byte_timeout: Duration,
     /// How long a request head may take to arrive; 10 s by default.
     pub header_timeout: Duration,
     /// How long an idle client connection stays open; 60 s by default.

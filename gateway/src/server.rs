@@ -13,6 +13,9 @@
 
 mod connection;
 mod door;
+mod guard;
+mod guarded;
+mod pace;
 mod parting;
 mod stall;
 mod tls;

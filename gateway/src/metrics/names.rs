@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 66] = [
+const OURS: [(&str, &str); 67] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -76,6 +76,7 @@ const OURS: [(&str, &str); 66] = [
         "gossip_unstated_total",
         "Statements of this node that are beyond the bounds and were not carried.",
     ),
+    ("guard_refusals_total", "Requests that were refused before they were understood, by why."),
     ("has_quorum", "1 while more than half of the electorate is live in this node's eyes."),
     ("in_flight", "Requests that an endpoint is busy with for this node."),
     ("limit_share", "The part of every limit that this node holds, 0 to 1."),

@@ -21,7 +21,7 @@ use super::connection::{Entry, Patiences};
 use crate::metrics::Meters;
 use crate::proxy::Cut;
 
-/// How long an operator's connection is waited for: until its request head is there,
+/// How long an operator's connection is waited for: until its request head begins, and is there,
 const HEAD: Duration = Duration::from_secs(10);
 /// between two requests, and
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -38,7 +38,8 @@ pub(crate) struct Door {
 impl Door {
     /// A door that counts in `meters` whom it shows out.
     pub(crate) fn new(meters: &Meters) -> Self {
-        let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
+        let (first_byte, head) = (HEAD, HEAD);
+        let patiences = Patiences { first_byte, head, keep_alive: KEEP_ALIVE, write: WRITE };
         let mut entry = Entry::new(patiences, None, meters);
         entry.is_plain = true;
         Self { entry, stop: watch::Sender::new(Stop::Serving) }
@@ -49,7 +50,7 @@ impl Door {
     where
         A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + From<Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         self.entry.receive(stream, answer, self.stop.subscribe()).await;

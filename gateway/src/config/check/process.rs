@@ -76,6 +76,12 @@ pub(super) fn server(
             _ => duration(text, REPEAT).map(Some),
         })?,
         write_stall: time(&timeouts_section, "write_stall", &timeouts.write_stall, seconds(60))?,
+        first_byte_timeout: time(
+            &timeouts_section,
+            "first_byte",
+            &timeouts.first_byte,
+            seconds(10),
+        )?,
         header_timeout: time(&timeouts_section, "headers", &timeouts.headers, seconds(10))?,
         body_idle: time(&timeouts_section, "body_idle", &timeouts.body_idle, seconds(10))?,
         keep_alive: time(&timeouts_section, "keep_alive", &timeouts.keep_alive, seconds(60))?,

@@ -91,6 +91,7 @@ section! {
 section! {
     /// `server.timeouts`.
     ServerTimeoutsSection {
+        first_byte: Scalar,
         headers: Scalar,
         body_idle: Scalar,
         keep_alive: Scalar,

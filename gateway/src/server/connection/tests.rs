@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::config::ServerTls;
 
+const FIRST_BYTE: Duration = Duration::from_secs(5);
 const HEAD: Duration = Duration::from_secs(7);
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const WRITE: Duration = Duration::from_secs(30);
@@ -16,7 +17,8 @@ const WRITE: Duration = Duration::from_secs(30);
 const SLACK: Duration = Duration::from_millis(50);
 
 fn entry(identity: Option<Arc<Identity>>) -> Entry {
-    let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
+    let (first_byte, head) = (FIRST_BYTE, HEAD);
+    let patiences = Patiences { first_byte, head, keep_alive: KEEP_ALIVE, write: WRITE };
     Entry::new(patiences, identity, &Meters::new())
 }
 
