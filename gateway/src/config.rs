@@ -243,6 +243,8 @@ pub struct Server {
     pub max_body_bytes: usize,
     /// Worker threads, at most 1,024; 0 is one for each core.
     pub workers: usize,
+    /// Client connections of one worker, 1 to 1,000,000, 10,000 by default; more wait to be accepted.
+    pub max_connections: usize,
     /// The certificate shown to clients; `None`: they connect in the clear.
     pub tls: Option<ServerTls>,
     /// Who may call from a page in a browser; nobody by default.

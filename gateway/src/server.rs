@@ -46,8 +46,6 @@ pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.
 const BACKLOG: i32 = 1_024;
-/// Client connections of one worker; more wait in the backlog.
-const CONNECTIONS_MAX: usize = 10_000;
 /// An accept that fails (no file descriptors, say) is tried again after this pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the kernel keeps for a client that does not read: it doubles this, for its own books.
@@ -153,9 +151,9 @@ impl Server {
             };
             let desk = Arc::new(ArcSwap::from_pointee(answerer));
             desks.push(Arc::clone(&desk));
-            let told = told.clone();
+            let (told, room) = (told.clone(), Arc::new(Semaphore::new(config.max_connections)));
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-            threads.push(thread.spawn(move || work(runtime, desk, listener, told))?);
+            threads.push(thread.spawn(move || work(runtime, desk, listener, room, told))?);
         }
         Ok(Self { address, desks: Arc::new(Desks(desks)), stop, threads })
     }
@@ -206,9 +204,10 @@ fn work(
     runtime: Runtime,
     desk: Arc<ArcSwap<Answerer>>,
     listener: std::net::TcpListener,
+    room: Arc<Semaphore>,
     told: watch::Receiver<Stop>,
 ) {
-    runtime.block_on(run(desk, listener, told));
+    runtime.block_on(run(desk, listener, room, told));
     runtime.shutdown_background();
 }
 
@@ -216,6 +215,7 @@ fn work(
 async fn run(
     desk: Arc<ArcSwap<Answerer>>,
     listener: std::net::TcpListener,
+    room: Arc<Semaphore>,
     mut told: watch::Receiver<Stop>,
 ) {
     let listener = match TcpListener::from_std(listener) {
@@ -225,9 +225,12 @@ async fn run(
             return;
         }
     };
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let full = desk.load().gate.meters.counter("client_connections_full_total", &[]);
     let mut connections = JoinSet::new();
     loop {
+        // More than there is room for wait in the backlog, and the kernel turns away what does not fit
+        // there.
+        full.increment(u64::from(room.available_permits() == 0));
         let place = tokio::select! {
             place = Arc::clone(&room).acquire_owned() => place,
             _ = told.wait_for(|stop| stop.is_end()) => break,

@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 67] = [
+const OURS: [(&str, &str); 68] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -24,6 +24,10 @@ const OURS: [(&str, &str); 67] = [
     (
         "client_connections_cut_total",
         "Connections of clients that were ended because nothing moved, by where.",
+    ),
+    (
+        "client_connections_full_total",
+        "How often a worker had all the connections of clients that it may have.",
     ),
     (
         "cluster_flips_total",

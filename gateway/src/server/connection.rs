@@ -36,7 +36,7 @@ use tokio::sync::{Semaphore, watch};
 
 use self::begun::{Begun, First};
 use super::Stop;
-use super::guard::Violation;
+use super::guarded::Refusals;
 use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
 use super::tls::{HTTP2, Identity};
@@ -125,25 +125,6 @@ struct Cuts {
     handshake: Counter,
     write: Counter,
     idle: Counter,
-}
-
-/// Requests that the guard has refused, by why.
-#[derive(Clone)]
-struct Refusals(Arc<[(Violation, Counter)]>);
-
-impl Refusals {
-    fn new(meters: &Meters) -> Self {
-        let count = |violation: Violation| {
-            (violation, meters.counter("guard_refusals_total", &[("reason", violation.word())]))
-        };
-        Self(Violation::ALL.into_iter().map(count).collect())
-    }
-
-    fn count(&self, violation: Violation) {
-        if let Some((_, counter)) = self.0.iter().find(|(known, _)| *known == violation) {
-            counter.increment(1);
-        }
-    }
 }
 
 /// Which HTTP a client speaks.

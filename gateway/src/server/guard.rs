@@ -138,9 +138,12 @@ impl Guard {
         is_head
     }
 
-    /// Whether it has refused something, and so everything that follows.
-    pub(super) fn has_refused(&self) -> bool {
-        matches!(self.stage, Stage::Refused(..))
+    /// Where it has refused something, and so everything that follows; `None`: it has not.
+    pub(super) fn refused_in(&self) -> Option<Place> {
+        match self.stage {
+            Stage::Refused(_, place) => Some(place),
+            Stage::Head(_) | Stage::Length(_) | Stage::Chunks(_) => None,
+        }
     }
 
     /// How many heads have passed.

@@ -17,10 +17,12 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use hyper::Uri;
+use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::guard::{Guard, Place, Then, Violation};
 use super::parting::Outlet;
+use crate::metrics::Meters;
 
 /// What hyper reads in the place of a head that is refused: its target passes no guard.
 const STANDS_FOR: &[u8] = b"GET * HTTP/1.1\r\nhost: -\r\n\r\n";
@@ -36,6 +38,26 @@ pub(super) enum Stand {
     Begun(u64),
     /// Somebody else is waited for, or something else counts the time.
     Busy,
+}
+
+/// What was refused, by why.
+#[derive(Clone)]
+pub(super) struct Refusals(Arc<[(Violation, Counter)]>);
+
+impl Refusals {
+    /// Counts in `meters`.
+    pub(super) fn new(meters: &Meters) -> Self {
+        let count = |violation: Violation| {
+            (violation, meters.counter("guard_refusals_total", &[("reason", violation.word())]))
+        };
+        Self(Violation::ALL.into_iter().map(count).collect())
+    }
+
+    fn count(&self, violation: Violation) {
+        if let Some((_, counter)) = self.0.iter().find(|(known, _)| *known == violation) {
+            counter.increment(1);
+        }
+    }
 }
 
 /// What is known of a connection's way in: told by what reads it, heard by who keeps its time and who
@@ -57,8 +79,10 @@ const BETWEEN: u8 = 0;
 const IN_HEAD: u8 = 1;
 /// belongs to a body, or
 const IN_BODY: u8 = 2;
-/// is read no more.
+/// is read no more, since the head that it belongs to was refused, or
 const OVER: u8 = 3;
+/// since the body that it belongs to was.
+const BROKEN: u8 = 4;
 
 impl Inlet {
     /// Where the connection stands, whose way out is `outlet`.
@@ -88,20 +112,21 @@ impl Inlet {
         self.has_underscores.load(Ordering::Relaxed)
     }
 
-    /// Whether the body of the last of `requests` is not all there. To answer before it is means to end
-    /// with that answer.
+    /// Whether the body of the last of `requests` is not all there, or never will be. To answer before it
+    /// is means to end with that answer.
     pub(super) fn is_owed(&self, requests: u64) -> bool {
-        self.stage.load(Ordering::Relaxed) == IN_BODY
+        matches!(self.stage.load(Ordering::Relaxed), IN_BODY | BROKEN)
             && self.heads.load(Ordering::Relaxed) == requests
     }
 
     fn note(&self, guard: &Guard) {
         self.heads.store(guard.heads(), Ordering::Relaxed);
-        let stage = match () {
-            () if guard.is_in_body() => IN_BODY,
-            () if guard.is_in_head() => IN_HEAD,
-            () if guard.has_refused() => OVER,
-            () => BETWEEN,
+        let stage = match guard.refused_in() {
+            Some(Place::Head) => OVER,
+            Some(Place::Body) => BROKEN,
+            None if guard.is_in_body() => IN_BODY,
+            None if guard.is_in_head() => IN_HEAD,
+            None => BETWEEN,
         };
         self.stage.store(stage, Ordering::Relaxed);
         if guard.has_underscores() {
@@ -115,6 +140,7 @@ pub(super) struct Guarded<T> {
     io: T,
     guard: Guard,
     inlet: Arc<Inlet>,
+    refusals: Refusals,
     /// What came of a head that was not whole when it came, and what it stands for.
     held: Vec<u8>,
     /// So many bytes of it may be given to hyper,
@@ -126,10 +152,10 @@ pub(super) struct Guarded<T> {
 }
 
 impl<T> Guarded<T> {
-    /// Guards `io`, and tells `inlet`.
-    pub(super) fn new(io: T, inlet: Arc<Inlet>) -> Self {
-        let guard = Guard::new();
-        Self { io, guard, inlet, held: Vec::new(), passed: 0, given: 0, broken: None }
+    /// Guards `io`, tells `inlet`, and counts in `refusals`.
+    pub(super) fn new(io: T, inlet: Arc<Inlet>, refusals: Refusals) -> Self {
+        let (guard, held, passed, given, broken) = (Guard::new(), Vec::new(), 0, 0, None);
+        Self { io, guard, inlet, refusals, held, passed, given, broken }
     }
 
     /// Gives what has been held and may pass. `None`: there is nothing, and more is to be read.
@@ -153,7 +179,7 @@ impl<T> Guarded<T> {
             return Some(Poll::Ready(Err(error)));
         }
         // Whoever is to be woken when the refusal is out is woken by writing it.
-        self.guard.has_refused().then_some(Poll::Pending)
+        self.guard.refused_in().map(|_| Poll::Pending)
     }
 
     /// Takes note of what a look at the held bytes, or at those of the last read, has found; `passed` of
@@ -161,6 +187,8 @@ impl<T> Guarded<T> {
     fn take(&mut self, passed: usize, then: Then) {
         self.passed = passed;
         if let Then::Refused(violation, place) = then {
+            self.refusals.count(violation);
+            tracing::debug!(why = violation.word(), "a client's bytes were refused");
             let _ = self.inlet.refusal.set(violation);
             self.held.truncate(passed);
             match place {

@@ -29,6 +29,9 @@ const BODY_BYTES_MIN: u64 = 1 << 10;
 /// Bodies are held in memory while a request may still be tried elsewhere.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 const WORKERS_MAX: usize = 1_024;
+/// Each costs a file descriptor and some memory, even if it is idle.
+const CONNECTIONS: usize = 10_000;
+const CONNECTIONS_MAX: usize = 1_000_000;
 /// Proxies on the way to a client take a connection for dead after half a minute at the earliest.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A crash forgets at most this much of what the circuits know.
@@ -69,6 +72,12 @@ pub(super) fn server(
         listen: section.or("listen", &raw.listen, SERVER_LISTEN, listen)?,
         max_body_bytes: usize::try_from(max_body).unwrap_or(usize::MAX),
         workers: section.or("workers", &raw.workers, 0, |text| whole(text, 0..=WORKERS_MAX))?,
+        max_connections: section.or(
+            "max_connections",
+            &raw.max_connections,
+            CONNECTIONS,
+            |text| whole(text, 1..=CONNECTIONS_MAX),
+        )?,
         tls: tls(&section, &raw.tls)?,
         cors: cors(&section, &raw.cors)?,
         heartbeat: section.or("heartbeat", &raw.heartbeat, Some(HEARTBEAT), |text| match text {

@@ -81,6 +81,7 @@ section! {
         cors: CorsSection,
         max_body: Scalar,
         workers: Scalar,
+        max_connections: Scalar,
         timeouts: ServerTimeoutsSection,
         heartbeat: Scalar,
         drain_delay: Scalar,

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::Sleep;
 
 use super::{Entry, heard, hears_the_end};
-use crate::proxy::{Cut, request_id};
 use crate::proxy::route::Dialect;
+use crate::proxy::{Cut, request_id};
 use crate::server::Stop;
 use crate::server::guard::{FIELDS_MAX, HEAD_BYTES_MAX, Violation};
 use crate::server::guarded::{Guarded, Inlet, Stand};
@@ -44,12 +44,12 @@ impl Entry {
         }
         hears_the_end(&mut told);
         let inlet = Arc::<Inlet>::default();
-        let io = TokioIo::new(Guarded::new(io, Arc::clone(&inlet)));
+        let io = Guarded::new(io, Arc::clone(&inlet), self.refusals.clone());
         let answer = service_fn(|request| self.answered(request, &answer, &inlet, &outlet));
         let mut http = http1::Builder::new();
         // The head's time is kept here.
         http.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
-        let mut connection = pin!(http.serve_connection(io, answer));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
         let (first_byte, head) = (self.patiences.first_byte, self.patiences.head);
         let mut pace =
             Pace::new(Periods { first_byte, head, keep_alive: self.patiences.keep_alive });
@@ -116,10 +116,7 @@ impl Entry {
         let refused = inlet.refusal(request.uri());
         let answered = match refused {
             None => Ok(answer(request)),
-            Some(violation) => {
-                self.refusals.count(violation);
-                Err(violation)
-            }
+            Some(violation) => Err(violation),
         };
         let patience = self.patiences.write;
         let (inlet, outlet) = (Arc::clone(inlet), Arc::clone(outlet));

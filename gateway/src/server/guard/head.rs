@@ -103,7 +103,10 @@ impl Head {
         }
         self.has_begun = true;
         let (length, _) = signs::token(line.get(..=METHOD_BYTES_MAX).unwrap_or(line));
-        if length == 0 || length > METHOD_BYTES_MAX || line.get(length).is_some_and(|byte| *byte != b' ') {
+        if length == 0
+            || length > METHOD_BYTES_MAX
+            || line.get(length).is_some_and(|byte| *byte != b' ')
+        {
             return Err(Violation::RequestLine);
         }
         // The line's end may have come in part.
@@ -124,7 +127,11 @@ impl Head {
         }
         if line.is_empty() {
             self.empty_lines += 1;
-            return if self.empty_lines > EMPTY_LINES_MAX { Err(Violation::RequestLine) } else { Ok(false) };
+            return if self.empty_lines > EMPTY_LINES_MAX {
+                Err(Violation::RequestLine)
+            } else {
+                Ok(false)
+            };
         }
         self.request_line(line)?;
         self.has_request_line = true;
@@ -171,7 +178,9 @@ impl Head {
         match length {
             4 if name.eq_ignore_ascii_case(b"host") => self.host(signs::trimmed(value)),
             6 if name.eq_ignore_ascii_case(b"expect") => self.expect(signs::trimmed(value)),
-            14 if name.eq_ignore_ascii_case(b"content-length") => self.length(signs::trimmed(value)),
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                self.length(signs::trimmed(value))
+            }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 self.coding(signs::trimmed(value))
             }

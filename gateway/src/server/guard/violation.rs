@@ -123,7 +123,7 @@ impl Violation {
                 let message = "No expectation but 100-continue can be met.";
                 refused(StatusCode::EXPECTATION_FAILED, message)
             }
-            Self::Chunk | Self::Trailer => bad("The body's framing is broken."),
+            Self::Chunk | Self::Trailer => ApiError::broken_body(),
             Self::Late => {
                 let message = "The request's head did not arrive in time.";
                 ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
