@@ -101,12 +101,6 @@ pub enum Body {
     Early(Box<Early>),
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
-        Self::Full(Some(bytes))
-    }
-}
-
 /// A body that can be told to come to its end, which it does in words of its own.
 pub trait Cut {
     /// Ends it: a stream that still flows gets one error event and an unclean end. What is whole is

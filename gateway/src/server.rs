@@ -29,6 +29,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hyper::Request;
+use hyper::body::Incoming;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -37,6 +39,7 @@ use tokio::task::JoinSet;
 
 use self::connection::{Entry, Patiences};
 use crate::config;
+use crate::error::ApiError;
 use crate::proxy::Gate;
 use crate::upstream::{Roads, Upstream};
 
@@ -57,6 +60,9 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 const LAST_WORD_IN_HASTE: Duration = Duration::from_millis(500);
 /// A drain that has passed its deadline leaves this long to the threads to end.
 const JOIN_PAUSE: Duration = Duration::from_millis(200);
+
+/// What a client asks, or what is wrong with it.
+pub(crate) type Asked = Result<Request<Incoming>, ApiError>;
 
 /// The workers of one gateway.
 pub struct Server {
@@ -297,11 +303,16 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let (desk, entry) = (Arc::clone(desk), Arc::clone(&desk.load().entry));
     async move {
-        let answer = move |request| {
+        let answer = move |asked: Asked| {
             let answerer = desk.load_full();
             // In a box of its own: what it takes to find an answer is several KiB, which a long
             // stream need not keep until its end.
-            Box::pin(async move { answerer.gate.receive(&answerer.upstream, request).await })
+            Box::pin(async move {
+                match asked {
+                    Ok(request) => answerer.gate.receive(&answerer.upstream, request).await,
+                    Err(error) => Ok(answerer.gate.turn_away(&error)),
+                }
+            })
         };
         entry.receive(stream, answer, told).await;
     }

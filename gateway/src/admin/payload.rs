@@ -19,12 +19,6 @@ pub(super) enum Payload {
     Feed(Feed),
 }
 
-impl From<Bytes> for Payload {
-    fn from(bytes: Bytes) -> Self {
-        Self::Whole(Full::new(bytes))
-    }
-}
-
 impl Cut for Payload {
     /// What is whole is given, and a feed breaks off wherever it is: whoever follows comes again.
     fn cut(&mut self) {}

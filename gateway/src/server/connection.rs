@@ -35,11 +35,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use self::begun::{Begun, First};
-use super::Stop;
 use super::guarded::Refusals;
 use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
 use super::tls::{HTTP2, Identity};
+use super::{Asked, Stop};
 use crate::clock;
 use crate::config;
 use crate::metrics::Meters;
@@ -167,9 +167,9 @@ impl Entry {
         answer: A,
         told: watch::Receiver<Stop>,
     ) where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         let _ = stream.set_nodelay(true);
@@ -197,9 +197,9 @@ impl Entry {
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
     where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         let outlet = stream.outlet();
@@ -268,9 +268,9 @@ impl Entry {
     ) -> hyper::Result<()>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         match version {
@@ -287,9 +287,9 @@ impl Entry {
     ) -> hyper::Result<()>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F + Send + 'static,
+        A: Fn(Asked) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         // Who comes while others are asked to go has no other connection to go to yet.
@@ -302,7 +302,7 @@ impl Entry {
         let way_out = Arc::clone(&outlet);
         let answer = service_fn(move |mut request: Request<Incoming>| {
             http1::drop_underscores(request.headers_mut());
-            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
+            let (answered, outlet) = (answer(Ok(request)), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
                 strip(response.headers_mut());

@@ -11,13 +11,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::{Request, Response};
+use hyper::Response;
+use hyper::body::Body;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::Stop;
 use super::connection::{Entry, Patiences};
+use super::{Asked, Stop};
 use crate::metrics::Meters;
 use crate::proxy::Cut;
 
@@ -48,9 +48,9 @@ impl Door {
     /// Serves a connection by `answer` until it ends.
     pub(crate) async fn receive<A, F, B>(&self, stream: TcpStream, answer: A)
     where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         self.entry.receive(stream, answer, self.stop.subscribe()).await;

@@ -116,7 +116,7 @@ async fn h28_h43_a_request_line_is_three_words() {
     }
     for version in ["HTTP/2.0", "HTTP/9.9", "HTTP/0.9", "HTTP/1.2"] {
         let bytes = format!("GET /v1/models {version}\r\nHost: a\r\n\r\n{SMUGGLED}");
-        ward.refuses(bytes, 505, INVALID).await;
+        ward.refuses(bytes, 400, INVALID).await;
     }
     ward.is_unharmed(0).await;
 }
@@ -268,18 +268,28 @@ async fn a_head_in_pieces_is_judged_like_a_whole_one() {
 }
 
 #[tokio::test]
-async fn operators_are_guarded_as_well() {
+async fn operators_are_guarded_as_well_and_told_in_their_own_way() {
     let ward = Ward::new().await;
     let address = ward.house.app.admin_address;
-    for lines in
-        ["", "Host: a\r\nHost: b\r\n", "Host: a\r\nTransfer-Encoding: chunked, chunked\r\n"]
-    {
-        let said =
-            said_to(address, format!("GET /healthz HTTP/1.1\r\n{lines}\r\n").as_bytes()).await;
-        is_refused(&said, 400, INVALID, lines);
+    let head = |lines: &str| format!("GET /healthz HTTP/1.1\r\n{lines}\r\n");
+    for (bytes, status, code) in [
+        (head(""), 400, INVALID),
+        (head("Host: a\r\nHost: b\r\n"), 400, INVALID),
+        (head("Host: a\r\nTransfer-Encoding: chunked, chunked\r\n"), 400, INVALID),
+        (head("Host: a\r\n").replacen("GET", "TRACE", 1), 405, "method_not_allowed"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 400, INVALID),
+    ] {
+        let said = said_to(address, bytes.as_bytes()).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{bytes}\n{said}");
+        assert!(said.contains("\r\nconnection: close\r\n"), "{bytes}\n{said}");
+        assert!(said.contains("\r\nx-content-type-options: nosniff\r\n"), "{bytes}\n{said}");
+        let body: serde_json::Value =
+            serde_json::from_str(said.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(
+            (&body["error"]["code"], body["error"].as_object().unwrap().len()),
+            (&code.into(), 2)
+        );
     }
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    is_refused(&said_to(address, preface).await, 505, INVALID, "preface");
     assert_eq!(Ask::get("/healthz").send(address).await.status, 200);
 }
 

@@ -11,6 +11,8 @@ mod local;
 mod raw;
 
 mod bodies;
+mod frames;
 mod heads;
+mod http2;
 mod kit;
 mod times;

@@ -52,7 +52,6 @@ fn k01_a_key_that_stands_twice_is_refused() {
 fn a_key_of_a_later_version_is_named_as_such() {
     for (head, place, path) in [
         ("redis: {}", "1:1", "redis"),
-        ("server: {timeouts: {first_byte: 1s}}", "1:21", "server.timeouts.first_byte"),
         ("cluster: {backend: redis}", "1:11", "cluster.backend"),
         ("circuit_breaker: {canary: {}}", "1:19", "circuit_breaker.canary"),
     ] {

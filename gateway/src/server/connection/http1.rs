@@ -17,13 +17,12 @@ use tokio::sync::watch;
 use tokio::time::Sleep;
 
 use super::{Entry, heard, hears_the_end};
-use crate::proxy::route::Dialect;
-use crate::proxy::{Cut, request_id};
-use crate::server::Stop;
+use crate::proxy::Cut;
 use crate::server::guard::{FIELDS_MAX, HEAD_BYTES_MAX, Violation};
 use crate::server::guarded::{Guarded, Inlet, Stand};
 use crate::server::pace::{Pace, Periods};
 use crate::server::parting::{Outlet, Parting};
+use crate::server::{Asked, Stop};
 
 impl Entry {
     pub(super) async fn speak_http1<T, A, F, B>(
@@ -34,9 +33,9 @@ impl Entry {
     ) -> hyper::Result<()>
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F,
+        A: Fn(Asked) -> F,
         F: Future<Output = Result<Response<B>, Infallible>>,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         if *told.borrow() != Stop::Serving {
@@ -105,33 +104,25 @@ impl Entry {
         outlet: &Arc<Outlet>,
     ) -> impl Future<Output = Result<Response<Parting<B>>, Infallible>> + use<A, F, B>
     where
-        A: Fn(Request<Incoming>) -> F,
+        A: Fn(Asked) -> F,
         F: Future<Output = Result<Response<B>, Infallible>>,
-        B: Body<Data = Bytes> + Cut + From<Bytes> + Unpin + 'static,
+        B: Body<Data = Bytes> + Cut + Unpin + 'static,
     {
         let requests = outlet.meet();
         if inlet.has_underscores() {
             drop_underscores(request.headers_mut());
         }
-        let refused = inlet.refusal(request.uri());
-        let answered = match refused {
-            None => Ok(answer(request)),
-            Some(violation) => Err(violation),
-        };
+        let refused = inlet.refusal(request.uri()).map(Violation::error);
+        let is_refused = refused.is_some();
+        let answered = answer(refused.map_or(Ok(request), Err));
         let patience = self.patiences.write;
         let (inlet, outlet) = (Arc::clone(inlet), Arc::clone(outlet));
         async move {
-            let mut response = match answered {
-                Ok(answered) => {
-                    let Ok(response) = answered.await;
-                    response
-                }
-                Err(violation) => refusal(violation),
-            };
+            let Ok(mut response) = answered.await;
             let headers = response.headers_mut();
             if headers.contains_key(header::CONNECTION) {
                 outlet.ends_early();
-            } else if inlet.is_owed(requests) {
+            } else if is_refused || inlet.is_owed(requests) {
                 outlet.ends_early();
                 headers.insert(header::CONNECTION, CLOSE);
             } else if outlet.is_closing() {
@@ -144,21 +135,6 @@ impl Entry {
 }
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
-
-/// The answer to what was refused, the last one on its connection.
-fn refusal<B: From<Bytes>>(violation: Violation) -> Response<B> {
-    let error = violation.error();
-    let mut response = Response::new(B::from(error.body(Dialect::Opaque)));
-    *response.status_mut() = error.status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CONNECTION, CLOSE);
-    headers.insert("x-request-id", request_id(&HeaderMap::new()));
-    if let Some((name, value)) = error.header {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
 
 /// Drops the fields with `_` in their names: readers behind us that take it for `-` would find in them
 /// what they trust in the others.

@@ -26,8 +26,8 @@ impl Cut for Full<Bytes> {
     fn cut(&mut self) {}
 }
 
-async fn pong(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let is_long = request.uri().path() == "/long";
+async fn pong(asked: Asked) -> Result<Response<Full<Bytes>>, Infallible> {
+    let is_long = asked.is_ok_and(|request| request.uri().path() == "/long");
     let length = if is_long { 1024 * 1024 } else { 4 };
     Ok(Response::new(Full::new(Bytes::from(vec![b'y'; length]))))
 }

@@ -114,7 +114,7 @@ impl Chunks {
 
     fn extension(&mut self, byte: u8) -> Result<At, Violation> {
         self.extension_bytes += 1;
-        if self.extension_bytes > EXTENSION_BYTES_MAX || !signs::is_value(&[byte]) {
+        if self.extension_bytes > EXTENSION_BYTES_MAX || !signs::is_in_value(byte) {
             return Err(Violation::Chunk);
         }
         Ok(At::Extension)
@@ -132,7 +132,7 @@ impl Chunks {
                 Ok(At::TrailerName)
             }
             (At::TrailerValue, b'\r') => Ok(At::TrailerLineFeed),
-            (At::TrailerValue, _) if signs::is_value(&[byte]) => Ok(At::TrailerValue),
+            (At::TrailerValue, _) if signs::is_in_value(byte) => Ok(At::TrailerValue),
             (At::TrailerLineFeed, b'\n') => Ok(At::Trailer),
             _ => Err(Violation::Trailer),
         }

@@ -3,9 +3,9 @@
 //! Whoever holds a head that is not whole shows it again with more of it; what was read of it is not
 //! read again.
 //!
-//! Invariants: lines are judged in their order, and each by itself, so that the first violation does not
-//! depend on how much of the head is there; what can be said of a line without its end is said of it
-//! first when its end is there, too.
+//! Invariants: a violation is known from the bytes up to it, and the first is told, so that it does not
+//! depend on how much of the head is there: what can be said of a line without its end is said of it first
+//! when its end is there, too.
 
 use memchr::memchr;
 
@@ -63,23 +63,36 @@ impl Head {
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
         let view = bytes.get(..HEAD_BYTES_MAX).unwrap_or(bytes);
         loop {
-            let Some(found) = memchr(b'\n', view.get(self.looked..).unwrap_or_default()) else {
-                self.looked = view.len();
-                self.beginning(view.get(self.at..).unwrap_or_default())?;
-                if view.len() == HEAD_BYTES_MAX {
-                    return Err(Violation::HeadTooLarge);
-                }
-                return Ok(None);
-            };
-            let end = self.looked + found;
+            let unread = view.get(self.looked..).unwrap_or_default();
+            let found = signs::control(unread);
+            let end = self.looked + found.unwrap_or(unread.len());
             let line = view.get(self.at..end).unwrap_or_default();
             self.beginning(line)?;
-            let line = line.strip_suffix(b"\r").ok_or(Violation::LineEnd)?;
-            (self.at, self.looked) = (end + 1, end + 1);
-            if self.line(line)? {
-                self.whole()?;
-                return Ok(Some(end + 1));
+            match view.get(end..).unwrap_or_default() {
+                [b'\r', b'\n', ..] => {
+                    (self.at, self.looked) = (end + 2, end + 2);
+                    if self.line(line)? {
+                        self.whole()?;
+                        return Ok(Some(end + 2));
+                    }
+                }
+                [] | [b'\r'] if view.len() < HEAD_BYTES_MAX => {
+                    self.looked = end;
+                    return Ok(None);
+                }
+                [] | [b'\r'] => return Err(Violation::HeadTooLarge),
+                [b'\n', ..] => return Err(Violation::LineEnd),
+                [_, ..] => return Err(self.control(line)),
             }
+        }
+    }
+
+    /// What it means that a control character follows this part of a line.
+    fn control(&self, line: &[u8]) -> Violation {
+        match line.split_at_checked(signs::token(line).0) {
+            _ if !self.has_request_line => Violation::RequestLine,
+            Some(([_, ..], [b':', ..])) => Violation::FieldValue,
+            Some(_) | None => Violation::FieldName,
         }
     }
 
@@ -98,7 +111,7 @@ impl Head {
 
     /// What can be said of the request line before its end has come, which may be never.
     fn beginning(&mut self, line: &[u8]) -> Result<(), Violation> {
-        if self.has_request_line || matches!(line, [] | [b'\r']) {
+        if self.has_request_line || line.is_empty() {
             return Ok(());
         }
         self.has_begun = true;
@@ -109,8 +122,7 @@ impl Head {
         {
             return Err(Violation::RequestLine);
         }
-        // The line's end may have come in part.
-        if line.len() > LINE_BYTES_MAX + 1 {
+        if line.len() > LINE_BYTES_MAX {
             return Err(Violation::TargetTooLong);
         }
         Ok(())
@@ -171,9 +183,6 @@ impl Head {
             [b':', value @ ..] if length > 0 => value,
             _ => return Err(Violation::FieldName),
         };
-        if !signs::is_value(value) {
-            return Err(Violation::FieldValue);
-        }
         self.has_underscores |= has_underscores;
         match length {
             4 if name.eq_ignore_ascii_case(b"host") => self.host(signs::trimmed(value)),

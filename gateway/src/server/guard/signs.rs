@@ -64,12 +64,39 @@ pub(super) fn is_target(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| class(&TARGET, *byte) != NONE)
 }
 
-/// Whether `bytes` can be the value of a field: no control character but the tab. Whatever is beyond
+/// Whether a byte can stand in the value of a field: no control character but the tab. Whatever is beyond
 /// ASCII is opaque.
-pub(super) fn is_value(bytes: &[u8]) -> bool {
-    // All of them are looked at, so that many are looked at at once.
-    let is_control = |byte: u8| ((byte < b' ') & (byte != b'\t')) | (byte == 0x7f);
-    !bytes.iter().fold(false, |is_bad, byte| is_bad | is_control(*byte))
+pub(super) fn is_in_value(byte: u8) -> bool {
+    byte == b'\t' || !byte.is_ascii_control()
+}
+
+/// Where the first byte is that cannot stand in the value of a field, and so in no part of a line but its
+/// end.
+pub(super) fn control(bytes: &[u8]) -> Option<usize> {
+    /// One in each byte of a word.
+    const ONES: u64 = u64::MAX / 255;
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..)?;
+        let Some(eight) = rest.first_chunk::<8>() else {
+            return rest.iter().position(|byte| !is_in_value(*byte)).map(|found| at + found);
+        };
+        // The highest bit of a byte is set if it is below a space, or is 0x7f; beyond the lowest such
+        // byte it may be set for others, too (Warren, Hacker's Delight, section 6-1).
+        let word = u64::from_le_bytes(*eight);
+        let low = word.wrapping_sub(ONES * 0x20) & !word;
+        let last = word ^ (ONES * 0x7f);
+        let found = (low | (last.wrapping_sub(ONES) & !last)) & (ONES * 0x80);
+        if found == 0 {
+            at += eight.len();
+            continue;
+        }
+        at += (found.trailing_zeros() / 8) as usize;
+        if bytes.get(at) != Some(&b'\t') {
+            return Some(at);
+        }
+        at += 1;
+    }
 }
 
 /// Whether `bytes` can name a host, with or without a port: a name, an IPv4 address, or an IPv6 address

@@ -100,10 +100,7 @@ impl Violation {
             Self::Method => ApiError::method_not_allowed("GET, POST"),
             Self::Target => bad("The target must be a path, or a URL of HTTP, without a fragment."),
             Self::TargetTooLong => refused(StatusCode::URI_TOO_LONG, "The target is too long."),
-            Self::Version => {
-                let message = "Speak HTTP/1.1, or HTTP/2 by its preface.";
-                refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, message)
-            }
+            Self::Version => bad("Speak HTTP/1.1."),
             Self::FieldName => bad("A header's name must be a token with a colon behind it."),
             Self::FieldValue => bad("A header's value must not contain control characters."),
             Self::HeadTooLarge => {
