@@ -251,6 +251,11 @@ pub(super) fn header_name(text: &str) -> Result<String, Refusal> {
             "write it in lower case; clients may still use any",
         ));
     }
+    // Some readers take it for `-`, so that no field with one is taken from a client.
+    if text.contains('_') {
+        let problem = "has _ in it, and headers of clients that do are dropped";
+        return Err(Refusal::new(problem, "use -, for example x-agent-id"));
+    }
     Ok(text.to_owned())
 }
 

@@ -324,6 +324,11 @@ fn a_limit_that_admits_nothing_is_refused() {
         "1:31: fail_closed.require_header: \"X-Agent-Id\" has capital letters; write it in lower \
          case; clients may still use any",
     );
+    refused_before(
+        "fail_closed: {require_header: x_agent_id}",
+        "1:31: fail_closed.require_header: \"x_agent_id\" has _ in it, and headers of clients that do \
+         are dropped; use -, for example x-agent-id",
+    );
 }
 
 #[test]

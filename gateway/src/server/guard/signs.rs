@@ -10,22 +10,19 @@ const SIGN: u8 = 1;
 pub(super) const UNDERSCORE: u8 = 2;
 
 /// The bytes of a token (RFC 9110, section 5.6.2): of a method, and of the name of a field.
-static TOKEN: [u8; 256] = {
-    let mut signs = of(b"!#$%&'*+-.^`|~");
-    signs[b'_' as usize] = UNDERSCORE;
-    signs
-};
+static TOKEN: [u8; 256] = of(b"!#$%&'*+-.^`|~", UNDERSCORE);
 
 /// The bytes of a path and its query (RFC 3986, section 3.3 and 3.4), and brackets, which clients write
 /// into queries. No fragment: it is not for a server.
-static TARGET: [u8; 256] = of(b"-._~!$&'()*+,;=:@/?%[]");
+static TARGET: [u8; 256] = of(b"-.~!$&'()*+,;=:@/?%[]", SIGN);
 
 /// The bytes of a name or an IPv4 address in `Host`. What RFC 3986 allows beyond them no name of a
 /// server has, and a comma or an escape is read in two ways.
-static HOST: [u8; 256] = of(b"-._~");
+static HOST: [u8; 256] = of(b"-.~", SIGN);
 
-/// A set of letters, digits and these bytes.
-const fn of(others: &[u8]) -> [u8; 256] {
+/// A set of letters, digits, these bytes, and `_` as what it is in it.
+#[expect(clippy::indexing_slicing, reason = "it is evaluated when this is compiled")]
+const fn of(others: &[u8], underscore: u8) -> [u8; 256] {
     let mut signs = [NONE; 256];
     let mut byte = 0;
     while byte < 128 {
@@ -39,6 +36,7 @@ const fn of(others: &[u8]) -> [u8; 256] {
         signs[others[other] as usize] = SIGN;
         other += 1;
     }
+    signs[b'_' as usize] = underscore;
     signs
 }
 
