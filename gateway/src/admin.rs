@@ -57,13 +57,14 @@ use self::table::ROUTES;
 use crate::clock;
 use crate::cluster::Seat;
 use crate::config::Config;
+use crate::error::ApiError;
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Meters;
 use crate::page;
 use crate::proxy;
 use crate::reload::Reload;
-use crate::server::Door;
+use crate::server::{self, Door};
 
 /// Connections at a time; one more is closed, so that its owner need not guess what it waits for.
 const CONNECTIONS_MAX: usize = 256;
@@ -174,9 +175,14 @@ impl Admin {
 
     async fn receive(self: &Arc<Self>, stream: TcpStream, address: IpAddr) {
         let admin = Arc::clone(self);
-        let answer = move |request| {
+        let answer = move |asked: server::Asked| {
             let admin = Arc::clone(&admin);
-            Box::pin(async move { Ok::<_, Infallible>(admin.serve(request, address).await) })
+            Box::pin(async move {
+                Ok::<_, Infallible>(match asked {
+                    Ok(request) => admin.serve(request, address).await,
+                    Err(error) => turned_away(error),
+                })
+            })
         };
         self.door.receive(stream, answer).await;
     }
@@ -323,6 +329,16 @@ impl Admin {
             }
         }
     }
+}
+
+/// The answer to what could not be understood as a request.
+fn turned_away(error: ApiError) -> Response<Payload> {
+    let request_id = proxy::request_id(&HeaderMap::new());
+    let reply = match error.header {
+        Some(("allow", allowed)) => Reply::method_not_allowed(allowed),
+        Some(_) | None => Reply::error(error.status, error.code, error.message),
+    };
+    reply.last().response(false, request_id)
 }
 
 /// Whoever is let in.

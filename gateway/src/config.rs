@@ -247,6 +247,8 @@ pub struct Server {
     pub max_body_bytes: usize,
     /// Worker threads, at most 1,024; 0 is one for each core.
     pub workers: usize,
+    /// Client connections of one worker, 1 to 1,000,000, 10,000 by default; more wait to be accepted.
+    pub max_connections: usize,
     /// The certificate shown to clients; `None`: they connect in the clear.
     pub tls: Option<ServerTls>,
     /// Who may call from a page in a browser; nobody by default.
@@ -256,6 +258,8 @@ pub struct Server {
     pub heartbeat: Option<Duration>,
     /// How long a client may take none of what is written to it; 60 s by default.
     pub write_stall: Duration,
+    /// How long a client may take to say anything; 10 s by default.
+    pub first_byte_timeout: Duration,
     /// How long a request head may take to arrive; 10 s by default.
     pub header_timeout: Duration,
     /// How long an idle client connection stays open; 60 s by default.

@@ -107,6 +107,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
+    /// 400: where the body ends cannot be told.
+    pub fn broken_body() -> Self {
+        Self::invalid_request("The body's framing is broken.")
+    }
+
     /// 404: no pool serves the model.
     pub fn model_not_found() -> Self {
         let message = "The model does not exist or you have no access to it.";

@@ -13,6 +13,9 @@
 
 mod connection;
 mod door;
+mod guard;
+mod guarded;
+mod pace;
 mod parting;
 mod stall;
 mod tls;
@@ -26,6 +29,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hyper::Request;
+use hyper::body::Incoming;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -34,6 +39,7 @@ use tokio::task::JoinSet;
 
 use self::connection::{Entry, Patiences};
 use crate::config;
+use crate::error::ApiError;
 use crate::proxy::Gate;
 use crate::upstream::{Roads, Upstream};
 
@@ -43,8 +49,6 @@ pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.
 const BACKLOG: i32 = 1_024;
-/// Client connections of one worker; more wait in the backlog.
-const CONNECTIONS_MAX: usize = 10_000;
 /// An accept that fails (no file descriptors, say) is tried again after this pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the kernel keeps for a client that does not read: it doubles this, for its own books.
@@ -56,6 +60,9 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 const LAST_WORD_IN_HASTE: Duration = Duration::from_millis(500);
 /// A drain that has passed its deadline leaves this long to the threads to end.
 const JOIN_PAUSE: Duration = Duration::from_millis(200);
+
+/// What a client asks, or what is wrong with it.
+pub(crate) type Asked = Result<Request<Incoming>, ApiError>;
 
 /// The workers of one gateway.
 pub struct Server {
@@ -150,9 +157,9 @@ impl Server {
             };
             let desk = Arc::new(ArcSwap::from_pointee(answerer));
             desks.push(Arc::clone(&desk));
-            let told = told.clone();
+            let (told, room) = (told.clone(), Arc::new(Semaphore::new(config.max_connections)));
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-            threads.push(thread.spawn(move || work(runtime, desk, listener, told))?);
+            threads.push(thread.spawn(move || work(runtime, desk, listener, room, told))?);
         }
         Ok(Self { address, desks: Arc::new(Desks(desks)), stop, threads })
     }
@@ -203,9 +210,10 @@ fn work(
     runtime: Runtime,
     desk: Arc<ArcSwap<Answerer>>,
     listener: std::net::TcpListener,
+    room: Arc<Semaphore>,
     told: watch::Receiver<Stop>,
 ) {
-    runtime.block_on(run(desk, listener, told));
+    runtime.block_on(run(desk, listener, room, told));
     runtime.shutdown_background();
 }
 
@@ -213,6 +221,7 @@ fn work(
 async fn run(
     desk: Arc<ArcSwap<Answerer>>,
     listener: std::net::TcpListener,
+    room: Arc<Semaphore>,
     mut told: watch::Receiver<Stop>,
 ) {
     let listener = match TcpListener::from_std(listener) {
@@ -222,9 +231,12 @@ async fn run(
             return;
         }
     };
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let full = desk.load().gate.meters.counter("client_connections_full_total", &[]);
     let mut connections = JoinSet::new();
     loop {
+        // More than there is room for wait in the backlog, and the kernel turns away what does not fit
+        // there.
+        full.increment(u64::from(room.available_permits() == 0));
         let place = tokio::select! {
             place = Arc::clone(&room).acquire_owned() => place,
             _ = told.wait_for(|stop| stop.is_end()) => break,
@@ -291,11 +303,16 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let (desk, entry) = (Arc::clone(desk), Arc::clone(&desk.load().entry));
     async move {
-        let answer = move |request| {
+        let answer = move |asked: Asked| {
             let answerer = desk.load_full();
             // In a box of its own: what it takes to find an answer is several KiB, which a long
             // stream need not keep until its end.
-            Box::pin(async move { answerer.gate.receive(&answerer.upstream, request).await })
+            Box::pin(async move {
+                match asked {
+                    Ok(request) => answerer.gate.receive(&answerer.upstream, request).await,
+                    Err(error) => Ok(answerer.gate.turn_away(&error)),
+                }
+            })
         };
         entry.receive(stream, answer, told).await;
     }

@@ -283,6 +283,28 @@ async fn h46_who_speaks_tls_in_the_clear_or_not_where_he_should_is_shown_out() {
 }
 
 #[tokio::test]
+async fn h08_h47_behind_a_handshake_a_client_of_http1_is_guarded_as_in_the_clear() {
+    let (paper, raw) = (Paper::new(), yes().await);
+    let (files, first_byte) = (paper.files(), Duration::from_millis(300));
+    let plan = Plan::of(&[("a", raw.address)]).start_as(|config| {
+        (config.server.tls, config.server.first_byte_timeout) = (Some(files), first_byte);
+    });
+    let house = plan.await;
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n";
+    let bad = format!("{head}transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n");
+    for (says, begins) in [(bad.as_str(), "HTTP/1.1 400 "), ("", "")] {
+        let mut stream = paper.connect(house.address(), &["http/1.1"]).await;
+        stream.write_all(says.as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        let _ = soon("the end", stream.read_to_end(&mut said)).await;
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.starts_with(begins) && said.is_empty() == begins.is_empty(), "{said}");
+    }
+    assert_eq!(raw.count(), 0);
+    assert_eq!(ask(paper.connect(house.address(), &[]).await, QUESTION).await.status(), 200);
+}
+
+#[tokio::test]
 async fn t14_old_versions_and_unknown_protocols_are_refused() {
     let (paper, raw) = (Paper::new(), yes().await);
     let house = house(&paper, &raw).await;

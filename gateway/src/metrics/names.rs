@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 79] = [
+const OURS: [(&str, &str); 81] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -24,6 +24,10 @@ const OURS: [(&str, &str); 79] = [
     (
         "client_connections_cut_total",
         "Connections of clients that were ended because nothing moved, by where.",
+    ),
+    (
+        "client_connections_full_total",
+        "How often a worker had all the connections of clients that it may have.",
     ),
     (
         "cluster_flips_total",
@@ -76,6 +80,7 @@ const OURS: [(&str, &str); 79] = [
         "gossip_unstated_total",
         "Statements of this node that are beyond the bounds and were not carried.",
     ),
+    ("guard_refusals_total", "Requests that were refused before they were understood, by why."),
     ("has_quorum", "1 while more than half of the electorate is live in this node's eyes."),
     ("in_flight", "Requests that an endpoint is busy with for this node."),
     (

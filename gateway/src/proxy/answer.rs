@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use super::dispatch::Served;
 use super::log::Line;
 use super::relay::{End, Events, OnEnd, Patience, Proof, Relay};
 use super::route::Dialect;
-use super::{Body, Gate, limit};
+use super::{Body, Gate, limit, request_id};
 use crate::clock;
 use crate::error::ApiError;
 use crate::fleet::Pool;
@@ -128,18 +128,11 @@ impl Gate {
         line.blocked_reason = error.code;
         let attempts = line.attempts;
         line.close(error.status.as_u16());
-        let mut response = Response::new(Body::Full(Some(error.body(dialect))));
-        *response.status_mut() = error.status;
+        let mut response = written(&error, dialect);
         let headers = response.headers_mut();
         if attempts > 0 {
             headers.insert(HeaderName::from_static("x-quorumgate-attempts"), attempts.into());
         }
-        for (name, value) in error.headers() {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.insert(HeaderName::from_static(name), value);
-            }
-        }
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // Anthropic's clients look for it under their own name.
         if dialect == Dialect::Messages {
             headers.insert(HeaderName::from_static("request-id"), id.clone());
@@ -151,6 +144,12 @@ impl Gate {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         self.stamp(response, id)
+    }
+
+    /// Turns away what could not be understood as a request.
+    pub(crate) fn turn_away(&self, error: &ApiError) -> Response<Body> {
+        self.meters.rejects.count(error.code);
+        self.stamp(written(error, Dialect::Opaque), &request_id(&HeaderMap::new()))
     }
 
     /// The configured models that the caller may ask, in OpenAI's form.
@@ -185,6 +184,20 @@ impl Gate {
 
 fn may_ask(caller: Option<&Caller>, pool: &Pool) -> bool {
     caller.is_none_or(|caller| caller.may_ask(&pool.name))
+}
+
+/// An error with the headers that belong to it.
+fn written(error: &ApiError, dialect: Dialect) -> Response<Body> {
+    let mut response = Response::new(Body::Full(Some(error.body(dialect))));
+    *response.status_mut() = error.status;
+    let headers = response.headers_mut();
+    for (name, value) in error.headers() {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// A model in OpenAI's form.

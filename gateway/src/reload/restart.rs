@@ -24,6 +24,7 @@ pub(super) fn keys(boot: &Config, new: &Config) -> Vec<&'static str> {
     let mut keys: Vec<&'static str> = [
         ("server.listen", server.listen != new.server.listen),
         ("server.workers", server.workers != new.server.workers),
+        ("server.max_connections", server.max_connections != new.server.max_connections),
         ("server.tls", server.tls.is_some() != new.server.tls.is_some()),
         ("admin.listen", admin.listen != new.admin.listen),
         ("log.format", log.format != new.log.format),

@@ -14,17 +14,18 @@
 //! before a drain is served its first request, if that comes no later than a head may.
 
 mod begun;
+mod http1;
 
 use std::convert::Infallible;
-use std::future::{self, Future};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::server::conn::{http1, http2};
+use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,13 +33,13 @@ use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Sleep;
 
 use self::begun::{Begun, First};
-use super::Stop;
+use super::guarded::Refusals;
 use super::parting::{Outlet, Parting};
 use super::stall::{Patient, Streams, Told};
 use super::tls::{HTTP2, Identity};
+use super::{Asked, Stop};
 use crate::clock;
 use crate::config;
 use crate::metrics::Meters;
@@ -52,11 +53,6 @@ const HANDSHAKE_BYTE: u8 = 0x16;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Handshakes at once, for each worker. Who has sent nothing yet takes no place.
 const HANDSHAKES_MAX: usize = 512;
-
-/// Largest request head of HTTP/1.1, and the most that is buffered for a client that does not read.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Most header fields.
-const FIELDS_MAX: usize = 100;
 
 /// Largest list of header fields of HTTP/2.
 const LIST_BYTES_MAX: u32 = 16 * 1024;
@@ -89,6 +85,8 @@ const HOP_BY_HOP: [HeaderName; 5] = [
 /// How long a client is waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patiences {
+    /// Until it has said something.
+    pub(super) first_byte: Duration,
     /// Until its request head is there.
     pub(super) head: Duration,
     /// Between two requests.
@@ -101,6 +99,7 @@ impl Patiences {
     /// As configured.
     pub(super) fn of(config: &config::Server) -> Self {
         Self {
+            first_byte: config.first_byte_timeout,
             head: config.header_timeout,
             keep_alive: config.keep_alive,
             write: config.write_stall,
@@ -114,6 +113,7 @@ pub(super) struct Entry {
     identity: Option<Arc<Identity>>,
     handshakes: Arc<Semaphore>,
     cuts: Cuts,
+    refusals: Refusals,
     /// Whether nothing but HTTP/1.1 is spoken in the clear.
     pub(super) is_plain: bool,
 }
@@ -149,13 +149,15 @@ impl Entry {
             idle: cut("idle"),
         };
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        Self { patiences, identity, handshakes, cuts, is_plain: false }
+        let refusals = Refusals::new(meters);
+        Self { patiences, identity, handshakes, cuts, refusals, is_plain: false }
     }
 
     /// The same entry with other patiences; connections that have come keep the ones they met.
     pub(super) fn heir(&self, patiences: Patiences) -> Self {
         let (identity, handshakes) = (self.identity.clone(), Arc::clone(&self.handshakes));
-        Self { patiences, identity, handshakes, cuts: self.cuts.clone(), is_plain: self.is_plain }
+        let (cuts, refusals) = (self.cuts.clone(), self.refusals.clone());
+        Self { patiences, identity, handshakes, cuts, refusals, is_plain: self.is_plain }
     }
 
     /// Serves a connection by `answer` until it ends; told to stop, it finishes what it is doing.
@@ -165,7 +167,7 @@ impl Entry {
         answer: A,
         told: watch::Receiver<Stop>,
     ) where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
         B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
@@ -195,7 +197,7 @@ impl Entry {
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
     where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
         B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
@@ -229,10 +231,12 @@ impl Entry {
     /// nothing that is HTTP.
     async fn begins<T: AsyncRead + Unpin>(&self, mut io: T) -> Option<(Version, Begun<T>)> {
         let mut first = First { bytes: [0; PREFACE.len()], from: 0, to: 0 };
-        let deadline = clock::instant() + self.patiences.head;
+        let came_at = clock::instant();
         loop {
+            let has_begun = !first.unread().is_empty();
+            let patience = if has_begun { self.patiences.head } else { self.patiences.first_byte };
             let room = first.bytes.get_mut(usize::from(first.to)..)?;
-            match tokio::time::timeout_at(deadline, io.read(room)).await {
+            match tokio::time::timeout_at(came_at + patience, io.read(room)).await {
                 Ok(Ok(0) | Err(_)) => return None,
                 Ok(Ok(length)) => first.to += u8::try_from(length).ok()?,
                 Err(_) => {
@@ -264,7 +268,7 @@ impl Entry {
     ) -> hyper::Result<()>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
         B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
@@ -272,76 +276,6 @@ impl Entry {
         match version {
             Version::Http1 => self.speak_http1(io, answer, told).await,
             Version::Http2 => Box::pin(self.speak_http2(io, answer, told)).await,
-        }
-    }
-
-    async fn speak_http1<T, A, F, B>(
-        &self,
-        (io, outlet): (T, Arc<Outlet>),
-        answer: A,
-        mut told: watch::Receiver<Stop>,
-    ) -> hyper::Result<()>
-    where
-        T: AsyncRead + AsyncWrite + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F,
-        F: Future<Output = Result<Response<B>, Infallible>>,
-        B: Body<Data = Bytes> + Cut + Unpin + 'static,
-        B::Error: std::error::Error + Send + Sync,
-    {
-        let patience = self.patiences.write;
-        if *told.borrow() != Stop::Serving {
-            outlet.close();
-        }
-        hears_the_end(&mut told);
-        let way_out = Arc::clone(&outlet);
-        let answer = service_fn(move |request| {
-            outlet.meet();
-            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
-            async move {
-                let Ok(mut response) = answered.await;
-                if response.headers().contains_key(header::CONNECTION) {
-                    outlet.ends_early();
-                } else if outlet.is_closing() {
-                    // It goes on elsewhere before this connection is closed under its next request.
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(header::CONNECTION, close);
-                }
-                Ok::<_, Infallible>(response.map(|body| Parting::new(body, outlet, patience)))
-            }
-        });
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(self.patiences.head.max(self.patiences.keep_alive))
-            .max_buf_size(HEAD_BYTES_MAX)
-            .max_headers(FIELDS_MAX);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
-        let (mut next, mut grace) = (Some(Stop::Serving), None);
-        loop {
-            // The connection comes first, so that what was sent before a drain began is seen.
-            tokio::select! {
-                biased;
-                served = connection.as_mut() => return served,
-                word = heard(&mut told), if next.is_some() => next = word,
-                () = over(&mut grace) => {
-                    grace = None;
-                    connection.as_mut().graceful_shutdown();
-                    continue;
-                }
-            }
-            match next {
-                Some(Stop::Serving) => {}
-                Some(Stop::Leaving) => way_out.close(),
-                // hyper would close it at once: its first request may be on its way, and is served.
-                Some(Stop::Draining) | None if !way_out.has_met() => {
-                    way_out.close();
-                    grace = Some(Box::pin(tokio::time::sleep(self.patiences.head)));
-                }
-                Some(Stop::Draining) | None => connection.as_mut().graceful_shutdown(),
-                Some(Stop::Over(_)) => {
-                    connection.as_mut().graceful_shutdown();
-                    way_out.expire();
-                }
-            }
         }
     }
 
@@ -353,7 +287,7 @@ impl Entry {
     ) -> hyper::Result<()>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F + Send + 'static,
+        A: Fn(Asked) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
         B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
@@ -366,8 +300,9 @@ impl Entry {
         let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
         let patience = self.patiences.write;
         let way_out = Arc::clone(&outlet);
-        let answer = service_fn(move |request| {
-            let (answered, outlet) = (answer(request), Arc::clone(&outlet));
+        let answer = service_fn(move |mut request: Request<Incoming>| {
+            http1::drop_underscores(request.headers_mut());
+            let (answered, outlet) = (answer(Ok(request)), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
                 strip(response.headers_mut());
@@ -424,14 +359,6 @@ async fn heard(told: &mut watch::Receiver<Stop>) -> Option<Stop> {
 fn hears_the_end(told: &mut watch::Receiver<Stop>) {
     if told.borrow().is_end() {
         told.mark_changed();
-    }
-}
-
-/// Waits until a grace is over; forever if there is none.
-async fn over(grace: &mut Option<Pin<Box<Sleep>>>) {
-    match grace {
-        Some(grace) => grace.as_mut().await,
-        None => future::pending().await,
     }
 }
 

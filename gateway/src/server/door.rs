@@ -11,17 +11,17 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::{Request, Response};
+use hyper::Response;
+use hyper::body::Body;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::Stop;
 use super::connection::{Entry, Patiences};
+use super::{Asked, Stop};
 use crate::metrics::Meters;
 use crate::proxy::Cut;
 
-/// How long an operator's connection is waited for: until its request head is there,
+/// How long an operator's connection is waited for: until its request head begins, and is there,
 const HEAD: Duration = Duration::from_secs(10);
 /// between two requests, and
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -38,7 +38,8 @@ pub(crate) struct Door {
 impl Door {
     /// A door that counts in `meters` whom it shows out.
     pub(crate) fn new(meters: &Meters) -> Self {
-        let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
+        let (first_byte, head) = (HEAD, HEAD);
+        let patiences = Patiences { first_byte, head, keep_alive: KEEP_ALIVE, write: WRITE };
         let mut entry = Entry::new(patiences, None, meters);
         entry.is_plain = true;
         Self { entry, stop: watch::Sender::new(Stop::Serving) }
@@ -47,7 +48,7 @@ impl Door {
     /// Serves a connection by `answer` until it ends.
     pub(crate) async fn receive<A, F, B>(&self, stream: TcpStream, answer: A)
     where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        A: Fn(Asked) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
         B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,

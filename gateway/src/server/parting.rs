@@ -42,8 +42,10 @@ pub(super) struct Outlet {
     waiting: Mutex<Vec<Waker>>,
     /// Each answer is to say that it is the last.
     is_closing: AtomicBool,
-    /// A request has come.
-    has_met: AtomicBool,
+    /// Requests that have come,
+    met: AtomicU64,
+    /// and bodies of answers that were given to their end, or broken off.
+    parted: AtomicU64,
     /// Its time is over: whatever still flows is cut.
     is_over: AtomicBool,
     /// Wakes what flows when the time is over.
@@ -92,14 +94,19 @@ impl Outlet {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// A request has come.
-    pub(super) fn meet(&self) {
-        self.has_met.store(true, Ordering::Relaxed);
+    /// A request has come. Returns how many have.
+    pub(super) fn meet(&self) -> u64 {
+        self.met.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Whether one has.
     pub(super) fn has_met(&self) -> bool {
-        self.has_met.load(Ordering::Relaxed)
+        self.met.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether so many answers were given and are out.
+    pub(super) fn has_answered(&self, requests: u64) -> bool {
+        self.parted.load(Ordering::Relaxed) == requests && self.state().is_multiple_of(2)
     }
 
     /// Cuts whatever still flows, and what begins to.
@@ -150,6 +157,12 @@ impl<B: Body> Parting<B> {
     pub(super) fn new(body: B, outlet: Arc<Outlet>, patience: Duration) -> Self {
         let (given_at, linger) = (outlet.state(), patience.min(LINGER_MAX));
         Self { body, outlet, linger, given_at, error: None, curfew: None, is_cut: false }
+    }
+}
+
+impl<B: Body> Drop for Parting<B> {
+    fn drop(&mut self) {
+        self.outlet.parted.fetch_add(1, Ordering::Relaxed);
     }
 }
 

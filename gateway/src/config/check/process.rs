@@ -29,6 +29,9 @@ const BODY_BYTES_MIN: u64 = 1 << 10;
 /// Bodies are held in memory while a request may still be tried elsewhere.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 const WORKERS_MAX: usize = 1_024;
+/// Each costs a file descriptor and some memory, even if it is idle.
+const CONNECTIONS: usize = 10_000;
+const CONNECTIONS_MAX: usize = 1_000_000;
 /// Proxies on the way to a client take a connection for dead after half a minute at the earliest.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A crash forgets at most this much of what the circuits know.
@@ -69,6 +72,12 @@ pub(super) fn server(
         listen: section.or("listen", &raw.listen, SERVER_LISTEN, listen)?,
         max_body_bytes: usize::try_from(max_body).unwrap_or(usize::MAX),
         workers: section.or("workers", &raw.workers, 0, |text| whole(text, 0..=WORKERS_MAX))?,
+        max_connections: section.or(
+            "max_connections",
+            &raw.max_connections,
+            CONNECTIONS,
+            |text| whole(text, 1..=CONNECTIONS_MAX),
+        )?,
         tls: tls(&section, &raw.tls)?,
         cors: cors(&section, &raw.cors)?,
         heartbeat: section.or("heartbeat", &raw.heartbeat, Some(HEARTBEAT), |text| match text {
@@ -76,6 +85,12 @@ pub(super) fn server(
             _ => duration(text, REPEAT).map(Some),
         })?,
         write_stall: time(&timeouts_section, "write_stall", &timeouts.write_stall, seconds(60))?,
+        first_byte_timeout: time(
+            &timeouts_section,
+            "first_byte",
+            &timeouts.first_byte,
+            seconds(10),
+        )?,
         header_timeout: time(&timeouts_section, "headers", &timeouts.headers, seconds(10))?,
         body_idle: time(&timeouts_section, "body_idle", &timeouts.body_idle, seconds(10))?,
         keep_alive: time(&timeouts_section, "keep_alive", &timeouts.keep_alive, seconds(60))?,
@@ -235,6 +250,11 @@ pub(super) fn header_name(text: &str) -> Result<String, Refusal> {
             "has capital letters",
             "write it in lower case; clients may still use any",
         ));
+    }
+    // Some readers take it for `-`, so that no field with one is taken from a client.
+    if text.contains('_') {
+        let problem = "has _ in it, and headers of clients that do are dropped";
+        return Err(Refusal::new(problem, "use -, for example x-agent-id"));
     }
     Ok(text.to_owned())
 }

@@ -128,7 +128,9 @@ fn server(server: &Server) -> ServerSection {
         }),
         max_body: text(&size_text(u64::try_from(server.max_body_bytes).unwrap_or(u64::MAX))),
         workers: number(server.workers),
+        max_connections: number(server.max_connections),
         timeouts: Given::written(ServerTimeoutsSection {
+            first_byte: duration(server.first_byte_timeout),
             headers: duration(server.header_timeout),
             body_idle: duration(server.body_idle),
             keep_alive: duration(server.keep_alive),

@@ -15,11 +15,8 @@ use crate::config::error::{ConfigError, did_you_mean};
 use crate::config::scalar;
 
 /// Keys of the design that this version does not have, by the end of the path of their section.
-const UNSUPPORTED: &[(&str, &[&str])] = &[
-    ("server.timeouts", &["first_byte"]),
-    ("circuit_breaker", &["canary"]),
-    ("models", &["failover", "priority"]),
-];
+const UNSUPPORTED: &[(&str, &[&str])] =
+    &[("circuit_breaker", &["canary"]), ("models", &["failover", "priority"])];
 
 /// Turns what the YAML library says about `text` into one line.
 pub(super) fn refuse(text: &str, source_name: &str, error: &Error) -> ConfigError {

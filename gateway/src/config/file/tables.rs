@@ -83,6 +83,7 @@ section! {
         cors: CorsSection,
         max_body: Scalar,
         workers: Scalar,
+        max_connections: Scalar,
         timeouts: ServerTimeoutsSection,
         heartbeat: Scalar,
         drain_delay: Scalar,
@@ -93,6 +94,7 @@ section! {
 section! {
     /// `server.timeouts`.
     ServerTimeoutsSection {
+        first_byte: Scalar,
         headers: Scalar,
         body_idle: Scalar,
         keep_alive: Scalar,

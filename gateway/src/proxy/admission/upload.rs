@@ -1,14 +1,21 @@
-//! How a body is read: bounded in size, bounded in its pauses, and mostly without a copy.
+//! How a body is read: bounded in size and in time, and mostly without a copy.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
+use crate::clock;
 use crate::error::ApiError;
 
-/// Reads the body, bounded in size and in the pause between its parts.
+/// A body must come at least at this pace on average, in bytes a second, once it has come for as long as
+/// it may pause.
+const PACE_MIN: u64 = 1024;
+
+/// Reads the body, bounded in size, in the pause between its parts, and by [`PACE_MIN`].
 ///
 /// # Errors
 /// The refusal to answer with; `None` when the client went away in the middle.
@@ -19,6 +26,7 @@ pub(super) async fn read<B>(
 ) -> Result<Bytes, Option<ApiError>>
 where
     B: Body<Data = Bytes> + Unpin,
+    B::Error: Error + 'static,
 {
     let too_large = || Some(ApiError::body_too_large(bytes_max));
     let stated = body.size_hint().lower();
@@ -28,10 +36,15 @@ where
     // Most bodies come in one piece, which then is passed on without a copy.
     let mut first = Bytes::new();
     let mut whole: Option<BytesMut> = None;
+    let started = clock::instant();
     loop {
-        let frame = match tokio::time::timeout(idle, body.frame()).await {
+        let bytes = whole.as_ref().map_or(first.len(), BytesMut::len);
+        // By then what has come is too little for the time.
+        let paced = started + idle.max(Duration::from_millis(bytes as u64 * 1_000 / PACE_MIN));
+        let deadline = paced.min(clock::instant() + idle);
+        let frame = match tokio::time::timeout_at(deadline, body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(_))) => return Err(None),
+            Ok(Some(Err(error))) => return Err(is_broken(&error).then(ApiError::broken_body)),
             Ok(None) => break,
             Err(_) => {
                 let status = hyper::StatusCode::REQUEST_TIMEOUT;
@@ -40,7 +53,6 @@ where
             }
         };
         let Ok(data) = frame.into_data() else { continue };
-        let bytes = whole.as_ref().map_or(first.len(), BytesMut::len);
         if bytes + data.len() > bytes_max {
             return Err(too_large());
         }
@@ -51,4 +63,19 @@ where
         }
     }
     Ok(whole.map_or(first, BytesMut::freeze))
+}
+
+/// Whether a body ended since its framing makes no sense, and not since its client left.
+fn is_broken(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+            );
+        }
+        cause = error.source();
+    }
+    false
 }

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::config::ServerTls;
 
+const FIRST_BYTE: Duration = Duration::from_secs(5);
 const HEAD: Duration = Duration::from_secs(7);
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const WRITE: Duration = Duration::from_secs(30);
@@ -16,7 +17,8 @@ const WRITE: Duration = Duration::from_secs(30);
 const SLACK: Duration = Duration::from_millis(50);
 
 fn entry(identity: Option<Arc<Identity>>) -> Entry {
-    let patiences = Patiences { head: HEAD, keep_alive: KEEP_ALIVE, write: WRITE };
+    let (first_byte, head) = (FIRST_BYTE, HEAD);
+    let patiences = Patiences { first_byte, head, keep_alive: KEEP_ALIVE, write: WRITE };
     Entry::new(patiences, identity, &Meters::new())
 }
 
@@ -24,8 +26,8 @@ impl Cut for Full<Bytes> {
     fn cut(&mut self) {}
 }
 
-async fn pong(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let is_long = request.uri().path() == "/long";
+async fn pong(asked: Asked) -> Result<Response<Full<Bytes>>, Infallible> {
+    let is_long = asked.is_ok_and(|request| request.uri().path() == "/long");
     let length = if is_long { 1024 * 1024 } else { 4 };
     Ok(Response::new(Full::new(Bytes::from(vec![b'y'; length]))))
 }
@@ -87,13 +89,13 @@ async fn the_first_bytes_tell_what_is_spoken_and_are_read_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h47_who_says_nothing_or_half_a_preface_is_waited_for_no_longer_than_for_a_head() {
+async fn h47_who_says_nothing_or_half_a_preface_is_waited_for_no_longer_than_is_due() {
     let entry = entry(None);
-    for said in [&b""[..], b"PRI * HTTP"] {
+    for (said, patience) in [(&b""[..], FIRST_BYTE), (b"PRI * HTTP", HEAD)] {
         let began = clock::instant();
         let (found, _, _far) = begin(&entry, said).await;
         assert_eq!(found, None);
-        is_about(began.elapsed(), HEAD);
+        is_about(began.elapsed(), patience);
     }
 }
 
@@ -229,7 +231,7 @@ async fn a_first_request_that_comes_after_a_drain_began_is_served_and_is_the_las
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_nothing_holds_a_drain_no_longer_than_a_head_may_take() {
+async fn who_says_nothing_holds_a_drain_no_longer_than_a_first_byte_may_take() {
     let entry = Arc::new(entry(None));
     for is_old_news in [false, true] {
         let (sender, mut receiver) = told();
@@ -240,7 +242,7 @@ async fn who_asks_for_nothing_holds_a_drain_no_longer_than_a_head_may_take() {
         let began = clock::instant();
         let (far, _served) = say(&entry, receiver);
         assert_eq!(all_of(far).await, "");
-        is_about(began.elapsed(), HEAD);
+        is_about(began.elapsed(), FIRST_BYTE);
     }
 }
 
