@@ -15,7 +15,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
@@ -109,8 +109,11 @@ impl Dialer {
         address: &Address,
         push: Option<Box<dyn Fn(PushInfo) + Send + Sync>>,
     ) -> Result<Wire, Trouble> {
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
-        let stream = stream.map_err(|_| Trouble::Away)?;
+        let found = lookup_host((address.host.as_str(), address.port)).await;
+        let mut found: Vec<_> = found.map_err(|_| Trouble::Away)?.collect();
+        // One that swallows everything uses up the time; so it must not always be the first.
+        fastrand::shuffle(&mut found);
+        let stream = TcpStream::connect(found.as_slice()).await.map_err(|_| Trouble::Away)?;
         // Without it a small command waits for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         let mut config = AsyncConnectionConfig::new()
