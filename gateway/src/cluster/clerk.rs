@@ -11,6 +11,8 @@
 //! - Whoever is refused waits, or begins again from the entry it was shown, a few times at most.
 
 mod file;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
