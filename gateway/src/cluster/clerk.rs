@@ -14,7 +14,8 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use quorum::ledger::{Answer, Call, Deed, Word};
@@ -130,7 +131,7 @@ impl Clerk {
             }
         }
         if self.files.len() > council.keys().count() {
-            let known: std::collections::BTreeSet<&EndpointKey> = council.keys().collect();
+            let known: BTreeSet<&EndpointKey> = council.keys().collect();
             self.files.retain(|key, _| known.contains(key));
         }
     }
@@ -172,27 +173,21 @@ impl Clerk {
             self.refilled_at = Some(now);
             self.turns_left = ROTATED_MAX.min(self.files.len());
         }
-        let mut left = self.turns_left.min(*room);
-        self.turns_left -= left;
-        let mut turn = self.turn.take();
-        while left > 0 {
-            let after = turn
-                .as_ref()
-                .map_or(std::ops::Bound::Unbounded, |turn| std::ops::Bound::Excluded(turn.clone()));
-            let next = self.files.range_mut((after, std::ops::Bound::Unbounded)).next();
-            let Some((endpoint, file)) = next else {
-                // The next interval begins with the first.
-                turn = None;
+        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let (before, most) = (calls.len(), self.turns_left.min(*room));
+        for (endpoint, file) in self.files.range_mut((after, Bound::Unbounded)) {
+            if calls.len() - before >= most {
                 break;
-            };
+            }
             if !file.is_waiting() && file.is_old(now, interval) {
-                *room -= 1;
                 calls.push(file.send(now, council, endpoint, Deed::Read));
             }
-            turn = Some(endpoint.clone());
-            left -= 1;
         }
-        self.turn = turn;
+        let sent = calls.len() - before;
+        // Short of its room it has come to the end: the next turn begins with the first.
+        self.turn = calls.last().filter(|_| sent > 0 && sent == most).map(|one| one.endpoint.clone());
+        self.turns_left -= sent;
+        *room -= sent;
     }
 
     /// Reads what was not read since the ledger was out of reach.
