@@ -2,6 +2,7 @@
 //! every part.
 
 mod departure;
+mod ledger;
 mod live;
 
 use std::io;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use gossip::{Carrier, Mine, Ours};
 use hyper::header::HeaderValue;
 use quorum::{Card, NodeId, Standing};
+use redis_lua::client::Client;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -23,7 +25,7 @@ use self::live::Live;
 pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
 use crate::clock;
-use crate::cluster::{Parts, Seat};
+use crate::cluster::{Courier, Parts, Seat, muster};
 use crate::config::{ClusterTls, Config};
 use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
@@ -69,9 +71,15 @@ pub enum StartError {
     /// The way to the collector of traces.
     #[error("telemetry.otlp.endpoint: {0}")]
     Collector(#[from] upstream::TlsError),
+    /// The way to the Redis in which the fleet decides.
+    #[error("redis: {0}")]
+    Redis(#[from] redis_lua::error::RedisError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
+    /// The carrier of the cluster through Redis.
+    #[error("cluster: {0}")]
+    Roll(#[from] redis_lua::roll::RollError),
 }
 
 /// Where a configuration came from, and how a running process takes on what is not a part of it.
@@ -156,8 +164,8 @@ impl App {
         let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
         membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
         let known = (tokens, Arc::clone(&reload));
-        let admin =
-            Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
+        let talk = (carrier.as_ref(), ground.ledger.as_ref());
+        let admin = Admin::new(config, &seat, (&history, &events), &meters, talk, known);
         let admin = Arc::new(admin);
         service.spawn(Arc::clone(&seat).run(ours, mine_out, service.stopped()));
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -230,6 +238,7 @@ struct Ground {
     seat: Arc<Seat>,
     tracing: Option<(Arc<Tracer>, Exporter)>,
     carrier: Option<Carrier>,
+    ledger: Option<Client>,
     ours: watch::Receiver<Ours>,
     mine_out: watch::Sender<Mine>,
     mine: watch::Receiver<Mine>,
@@ -259,7 +268,10 @@ impl Ground {
         let (mine_out, mine) = watch::channel(Mine::default());
         let (mut membership, mut service) = (Tasks::default(), Tasks::default());
         let tracing = tracing_by(config, node, &meters)?;
-        let (ours, carrier) = carry(config, generation, mine.clone(), &mut membership).await?;
+        let ledger = ledger::open(config, &mut service)?;
+        let roll = ledger.as_ref().map(|(client, _)| client);
+        let (ours, carrier) =
+            carry(config, (generation, roll, &meters), mine.clone(), &mut membership).await?;
 
         let parts = Parts {
             history: Arc::clone(&history),
@@ -275,6 +287,12 @@ impl Ground {
             service.spawn(keeper.run(Arc::clone(&seat), service.stopped()));
         }
         keep_roll(config, &seat, &mut membership);
+        if let Some((client, keys)) = &ledger {
+            let courier = Courier::new(&seat, client.clone(), keys.clone());
+            membership.spawn(courier.run(membership.stopped()));
+        }
+        let life = (node, generation);
+        ledger::keep_limits(ledger.as_ref(), life, fleet.share(), &meters, &mut service);
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
         service.spawn(fold(Arc::clone(&meters), service.stopped()));
@@ -289,6 +307,7 @@ impl Ground {
             seat,
             tracing,
             carrier,
+            ledger: ledger.map(|(client, _)| client),
             ours,
             mine_out,
             mine,
@@ -351,10 +370,11 @@ fn tracing_by(
     Ok(Some((Arc::new(tracer), exporter)))
 }
 
-/// Starts the carrier that the configuration asks for; without one, nothing is ever heard.
+/// Starts the carrier that the configuration asks for: gossip, or the roll in Redis; without one,
+/// nothing is ever heard.
 async fn carry(
     config: &Config,
-    generation: u64,
+    (generation, client, meters): (u64, Option<&Client>, &Arc<Meters>),
     mine: watch::Receiver<Mine>,
     membership: &mut Tasks,
 ) -> Result<(watch::Receiver<Ours>, Option<Carrier>), StartError> {
@@ -362,7 +382,22 @@ async fn carry(
         let (_, ours) = watch::channel(Ours::default());
         return Ok((ours, None));
     };
-    let tls = match &cluster.tls {
+    let Some(wire) = &cluster.gossip else {
+        let settings = ledger::roll(config, cluster, generation);
+        let ours = match (settings, client) {
+            (Some(settings), Some(client)) => {
+                let stop = membership.stopped();
+                let ways = (client.clone(), Arc::clone(meters));
+                let (ours, running) = muster::start(settings, ways, mine, stop)?;
+                membership.spawn(running);
+                ours
+            }
+            // The configuration is refused where there is neither gossip nor Redis.
+            (None, _) | (_, None) => watch::channel(Ours::default()).1,
+        };
+        return Ok((ours, None));
+    };
+    let tls = match &wire.tls {
         ClusterTls::Files { ca, cert, key } => {
             gossip::Tls::Files { ca: ca.clone(), cert: cert.clone(), key: key.clone() }
         }
@@ -372,12 +407,12 @@ async fn carry(
         cluster_id: cluster.id.clone(),
         node_id: cluster.node_id.clone(),
         generation,
-        listen: cluster.listen,
-        advertise: cluster.advertise.clone(),
-        seeds: cluster.seeds.clone(),
+        listen: wire.listen,
+        advertise: wire.advertise.clone(),
+        seeds: wire.seeds.clone(),
         gossip_interval: cluster.gossip_interval,
         tls,
-        push: cluster.push,
+        push: wire.push,
     };
     let (carrier, running) = gossip::start(settings, mine, membership.stopped()).await?;
     membership.spawn(running);

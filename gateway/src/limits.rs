@@ -13,7 +13,13 @@
 //! In a fleet each node holds a part of every figure (see [`Share`]), and that part is what it enforces,
 //! refuses by and tells. When the part shrinks, what was admitted stays so and counts against it.
 //!
-//! Pure: no clock, no runtime; `now` is an argument and may run back, which is taken for standing still.
+//! A fleet that decides in Redis keeps the whole figures there, by the same rule ([`Ledger`]): a request
+//! takes what was set aside for this node (see `purse`), and only one that finds nothing asks, for
+//! [`ASK_MAX`] at most. While Redis is away or slow, the part of this node holds as ever, of what the fleet
+//! has not used up as far as is known; what it admits meanwhile is told the ledger as soon as it is back.
+//!
+//! The rule is pure: `now` is an argument and may run back, which is taken for standing still. The
+//! runtime is known by those who ask, and by `teller`, who speaks to the ledger.
 //!
 //! Invariants: a request is admitted only if those of the minute up to then, itself among them, are
 //! within the part that this node holds at that moment, those not counted that were cancelled; so are
@@ -21,8 +27,11 @@
 //! there more than the largest part held in it. A refusal changes nothing; a slot is freed exactly once.
 
 mod desk;
+mod ledger;
+mod link;
+mod purse;
 mod share;
-mod window;
+mod teller;
 
 #[cfg(test)]
 mod tests;
@@ -30,17 +39,32 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use redis_lua::limits::Kind;
+use redis_lua::limits::{Load, SLOT_RETURNS_IN, Window};
+use tokio::time::Instant;
+
 pub use self::desk::{Desk, Place, Refused, Whose};
+use self::link::Standing;
+pub use self::link::{ASK_MAX, Link};
+use self::purse::Purse;
 pub use self::share::{Part, Share};
-use self::window::{Load, Window};
+pub use self::teller::{Ledger, keep};
+use crate::clock;
 use crate::config::Limits;
 
-/// When a request in flight ends nobody knows; whoever waits for one is told to come back after this.
-const SLOT_RETURNS_IN: Duration = Duration::from_secs(1);
+/// Who is limited, by the configured name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Whom {
+    /// Of what kind.
+    pub kind: Kind,
+    /// Its name, of an endpoint `pool/endpoint`.
+    pub name: String,
+}
 
 /// What is left of one configured set of limits, on this node.
 #[derive(Debug)]
 pub struct Allowance {
+    whom: Whom,
     /// As configured, for the whole fleet.
     limits: Limits,
     /// Which part of them this node holds.
@@ -55,6 +79,19 @@ pub struct Allowance {
 struct State {
     window: Window,
     in_flight: u32,
+    /// What is held of the fleet's ledger; nothing where there is none.
+    purse: Option<Box<Purse>>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Claim {
+    /// It is admitted.
+    Granted(Charge),
+    /// It is not.
+    Refused(Full),
+    /// Only the ledger knows.
+    Unsure,
 }
 
 /// Which limit is reached.
@@ -124,16 +161,24 @@ impl Left {
     }
 }
 
+impl Whom {
+    /// The one of this kind and name.
+    pub fn new(kind: Kind, name: &str) -> Self {
+        Self { kind, name: name.to_owned() }
+    }
+}
+
 impl Allowance {
     /// This node's `share` of `limits`; `None` if they set none.
-    pub fn new(limits: &Limits, share: &Arc<Share>) -> Option<Arc<Self>> {
-        Self::under(limits, share, None)
+    pub fn new(limits: &Limits, share: &Arc<Share>, whom: Whom) -> Option<Arc<Self>> {
+        Self::under(limits, share, whom, None)
     }
 
     /// The same for limits that take the place of those of `before`: what counted there counts here.
     pub fn under(
         limits: &Limits,
         share: &Arc<Share>,
+        whom: Whom,
         before: Option<&Arc<Self>>,
     ) -> Option<Arc<Self>> {
         if *limits == Limits::default() {
@@ -142,40 +187,87 @@ impl Allowance {
         let state = before.map(|before| Arc::clone(&before.state)).unwrap_or_default();
         Some(match before {
             Some(same) if same.limits == *limits => Arc::clone(same),
-            Some(_) | None => Arc::new(Self { limits: *limits, share: Arc::clone(share), state }),
+            Some(_) | None => {
+                Arc::new(Self { whom, limits: *limits, share: Arc::clone(share), state })
+            }
         })
     }
 
-    /// Looks whether a request of about `tokens` would be admitted.
+    /// Looks whether a request of about `tokens` would be admitted, or may be by the ledger.
     ///
     /// # Errors
     /// [`Full`]: it would not.
     pub fn look(&self, now: Duration, tokens: u64) -> Result<(), Full> {
         let mut state = self.lock();
         let now = state.window.advance(now);
-        self.check(&state, now, tokens)
+        match self.share.standing() {
+            Standing::Away => self.check(&state, now, tokens),
+            Standing::Slow => {
+                self.refused(&state, now, tokens).map_or(Ok(()), Err).and_then(|()| {
+                    // What is set aside is not looked at: at worst a request comes here in vain.
+                    self.check(&state, now, tokens)
+                })
+            }
+            Standing::Quick => self.refused(&state, now, tokens).map_or(Ok(()), Err),
+        }
     }
 
-    /// Takes the place of a request of about `tokens`.
+    /// Takes the place of a request of about `tokens`: of what is set aside, or of this node's share.
     ///
     /// # Errors
     /// [`Full`]: nothing was taken.
     pub fn take(self: &Arc<Self>, now: Duration, tokens: u64) -> Result<Charge, Full> {
         let mut state = self.lock();
         let now = state.window.advance(now);
-        self.check(&state, now, tokens)?;
-        let load = self.load(tokens);
-        if self.limits.rpm.is_some() || self.limits.tpm.is_some() {
-            state.window.add(now, load);
+        if let Some(charge) = self.draw(&mut state, now, tokens)? {
+            return Ok(charge);
         }
-        state.in_flight = state.in_flight.saturating_add(1);
-        Ok(Charge { allowance: Arc::clone(self), at: now, load })
+        self.check(&state, now, tokens)?;
+        let charge = self.admit(&mut state, now, tokens, Source::Node);
+        if let Some(purse) = self.purse(&mut state) {
+            purse.owe(charge.at, charge.load);
+        }
+        Ok(charge)
+    }
+
+    /// The same, unless the ledger is to be asked.
+    pub fn claim(self: &Arc<Self>, now: Duration, tokens: u64) -> Claim {
+        if self.share.standing() == Standing::Quick {
+            let mut state = self.lock();
+            let now = state.window.advance(now);
+            return match self.draw(&mut state, now, tokens) {
+                Ok(charge) => charge.map_or(Claim::Unsure, Claim::Granted),
+                Err(full) => Claim::Refused(full),
+            };
+        }
+        self.take(now, tokens).into()
+    }
+
+    /// The same, and asks the ledger where it has to, for [`ASK_MAX`] at most. Of what is not answered in
+    /// time this node decides.
+    ///
+    /// # Errors
+    /// [`Full`]: nothing was taken.
+    ///
+    /// # Cancel safety
+    /// What the ledger has granted is given back.
+    pub async fn ask(self: &Arc<Self>, tokens: u64, until: Instant) -> Result<Charge, Full> {
+        let told = match self.share.link() {
+            Some(link) => link.ask(self, tokens, until).await,
+            None => None,
+        };
+        told.unwrap_or_else(|| self.take(clock::now(), tokens))
     }
 
     /// What is left.
     pub fn left(&self, now: Duration) -> Left {
         let mut state = self.lock();
         let now = state.window.advance(now);
+        if self.share.standing() != Standing::Away
+            && let Some(purse) = &state.purse
+        {
+            return purse.left(now, &self.limits);
+        }
         let sum = state.window.sum();
         let part = self.share.get();
         let left = |whole: Option<u64>, figure: fn(&Load) -> u64| {
@@ -214,9 +306,12 @@ impl Allowance {
             whole,
             returns_in: Some(SLOT_RETURNS_IN),
         });
+        let by_fleet = state.purse.as_ref();
+        let by_fleet = by_fleet.and_then(|purse| purse.full(now, &self.limits, self.load(tokens)));
         let all = [
             full(What::Requests, rpm, |load| load.requests, 1),
             full(What::Tokens, tpm, |load| load.tokens, tokens),
+            by_fleet,
             no_slot,
         ];
         all.into_iter().flatten().max_by_key(|full| full.returns_in).map_or(Ok(()), Err)
@@ -228,9 +323,82 @@ impl Allowance {
         Load { requests: 1, tokens: self.limits.tpm.map_or(0, |limit| tokens.min(limit)) }
     }
 
+    /// Why the ledger would not admit it, as far as is known.
+    fn refused(&self, state: &State, now: Duration, tokens: u64) -> Option<Full> {
+        let whole = self.limits.tpm.filter(|limit| tokens > *limit);
+        let never = |limit| Full { what: What::Tokens, limit, whole: limit, returns_in: None };
+        let lately = || state.purse.as_ref()?.refused(now, tokens);
+        whole.map(never).or_else(lately)
+    }
+
+    /// Takes a place out of what is set aside; `None`: there is not enough, or no ledger.
+    fn draw(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Duration,
+        tokens: u64,
+    ) -> Result<Option<Charge>, Full> {
+        if self.share.standing() == Standing::Away {
+            return Ok(None);
+        }
+        if let Some(full) = self.refused(state, now, tokens) {
+            return Err(full);
+        }
+        let (load, in_flight) = (self.load(tokens), u64::from(state.in_flight));
+        let purse = state.purse.as_mut();
+        let drawn = purse.and_then(|purse| purse.take(now, &self.limits, load, in_flight));
+        Ok(drawn.map(|at| self.admit(state, now, tokens, Source::Ledger { at })))
+    }
+
+    /// Counts a request as this node's.
+    fn admit(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Duration,
+        tokens: u64,
+        source: Source,
+    ) -> Charge {
+        let load = self.load(tokens);
+        if self.limits.has_minute() {
+            state.window.add(now, load);
+        }
+        state.in_flight = state.in_flight.saturating_add(1);
+        if let Some(purse) = self.purse(state) {
+            purse.note(now, load);
+        }
+        self.tell(state, false);
+        Charge { allowance: Arc::clone(self), at: now, load, source }
+    }
+
+    /// What is held of the ledger, if there is one.
+    fn purse<'s>(&self, state: &'s mut State) -> Option<&'s mut Purse> {
+        self.share.link()?;
+        Some(state.purse.get_or_insert_default())
+    }
+
+    /// Tells the teller that there is something to say, unless that is known; at once, if it `is_urgent`.
+    fn tell(self: &Arc<Self>, state: &mut State, is_urgent: bool) {
+        let (Some(link), Some(purse)) = (self.share.link(), &mut state.purse) else { return };
+        if !purse.is_told && (is_urgent || !purse.is_known) {
+            purse.is_told = link.tell(self);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// By whom a request is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// By this node alone; the ledger, if there is one, is told later.
+    Node,
+    /// By the ledger, by this moment of its.
+    Ledger {
+        /// In microseconds.
+        at: u64,
+    },
 }
 
 /// The place of one request. Dropped, it frees the slot; what it took of the minute stays taken.
@@ -240,6 +408,7 @@ pub struct Charge {
     allowance: Arc<Allowance>,
     at: Duration,
     load: Load,
+    source: Source,
 }
 
 impl Charge {
@@ -265,10 +434,22 @@ impl Charge {
     }
 
     fn replace(&mut self, load: Load) {
-        if load != self.load {
-            self.allowance.lock().window.replace(self.at, self.load, load);
-            self.load = load;
+        let was = std::mem::replace(&mut self.load, load);
+        if load == was {
+            return;
         }
+        let mut state = self.allowance.lock();
+        state.window.replace(self.at, was, load);
+        let Some(purse) = &mut state.purse else { return };
+        match self.source {
+            Source::Node => purse.correct_debt(self.at, was, load),
+            Source::Ledger { at } => {
+                if self.allowance.limits.has_minute() && !purse.correct(at, was, load) {
+                    self.allowance.share.link().inspect(|link| link.lose(1));
+                }
+            }
+        }
+        self.allowance.tell(&mut state, false);
     }
 }
 
@@ -276,5 +457,12 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let mut state = self.allowance.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
+        let (limits, in_flight) = (&self.allowance.limits, u64::from(state.in_flight));
+        if limits.concurrency.is_some()
+            && let Some(purse) = &mut state.purse
+        {
+            let is_awaited = purse.free_slot(limits, in_flight);
+            self.allowance.tell(&mut state, is_awaited);
+        }
     }
 }

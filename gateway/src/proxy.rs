@@ -149,7 +149,7 @@ impl Gate {
             Err(Refusal::Gone) => return Ok(self.stamp(Response::new(Body::Full(None)), &id)),
         };
         line.model.clone_from(&pool.name);
-        let place = match self.place(&call, &pool) {
+        let place = match self.place(&call, &pool).await {
             Ok(place) => place,
             Err(refused) => {
                 let response = self.refuse(limit::error(&refused), &id, line, None);

@@ -11,6 +11,7 @@
 //! - `vet`: looks at every frame before chitchat's decoder does.
 //! - `records` and `codec`: one statement as text and as bytes; `codec` alone knows bincode.
 //! - `seal`: signs each record, and checks who wrote it.
+//! - [`set`]: all that a node states as one value, for carriers other than this.
 //! - `push`: what came directly, until gossip has brought it too.
 //! - `node`: the loop that joins the parts and supervises chitchat.
 //! - [`generation`]: a number that grows with every restart.
@@ -51,6 +52,7 @@ mod node;
 mod push;
 mod records;
 mod seal;
+pub mod set;
 mod stats;
 mod tls;
 mod transport;

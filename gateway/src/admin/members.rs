@@ -134,6 +134,11 @@ pub(super) fn join(admin: &Admin, asked: &route::Asked<'_>) -> Reply {
                 "This node belongs to no fleet; give it a cluster section and restart it.";
             conflict("no_cluster", message)
         }
+        Err(NotJoined::NoGossip) => {
+            let message = "This fleet does not gossip: its members find each other in Redis, and \
+                there is nobody to ask.";
+            conflict("no_gossip", message)
+        }
         Err(NotJoined::HasLeft) => {
             conflict("has_left", "This node has left the fleet; restart it to join again.")
         }

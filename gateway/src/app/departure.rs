@@ -132,6 +132,8 @@ impl Departure {
 pub(super) struct Tasks {
     stop: watch::Sender<bool>,
     running: Vec<JoinHandle<()>>,
+    /// Those that they need to their end.
+    behind: Option<Box<Tasks>>,
 }
 
 impl Tasks {
@@ -145,11 +147,20 @@ impl Tasks {
         self.running.push(tokio::spawn(task));
     }
 
+    /// Those that are stopped when these have ended.
+    pub(super) fn behind(&mut self) -> &mut Self {
+        self.behind.get_or_insert_default()
+    }
+
     /// Stops them; each gets [`LAST_WORD`] to end.
     async fn end(self) {
-        let _ = self.stop.send_replace(true);
-        for task in self.running {
-            let _ = tokio::time::timeout(LAST_WORD, task).await;
+        let mut next = Some(self);
+        while let Some(Self { stop, running, behind }) = next {
+            let _ = stop.send_replace(true);
+            for task in running {
+                let _ = tokio::time::timeout(LAST_WORD, task).await;
+            }
+            next = behind.map(|tasks| *tasks);
         }
     }
 }

@@ -54,6 +54,8 @@ pub enum Refused {
 pub enum NotJoined {
     /// This node belongs to no fleet.
     Alone,
+    /// This node's fleet does not gossip: its members meet in Redis.
+    NoGossip,
     /// This node has left its fleet.
     HasLeft,
     /// There would be more than [`gossip::SEEDS_MAX`].
@@ -88,7 +90,8 @@ impl Seat {
     /// # Errors
     /// [`NotJoined`].
     pub fn join(&self, more: Vec<String>) -> Result<Vec<String>, NotJoined> {
-        let carrier = self.parts.carrier.as_ref().ok_or(NotJoined::Alone)?;
+        let none = if self.is_alone { NotJoined::Alone } else { NotJoined::NoGossip };
+        let carrier = self.parts.carrier.as_ref().ok_or(none)?;
         let mut seeds = lock(&self.seeds);
         let mut all = seeds.clone();
         for seed in &more {

@@ -24,6 +24,13 @@ pub struct Limits {
     pub concurrency: Option<u32>,
 }
 
+impl Limits {
+    /// Whether anything is limited by the minute.
+    pub fn has_minute(&self) -> bool {
+        self.rpm.is_some() || self.tpm.is_some()
+    }
+}
+
 /// A key by which a caller proves who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {

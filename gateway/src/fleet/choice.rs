@@ -24,6 +24,7 @@ pub(super) use self::group::Group;
 use super::endpoint::Judge;
 use super::{Admission, Endpoint, Obstacle, Pool};
 use crate::config::{OnAllOpen, Policy};
+use crate::limits::{Charge, Claim};
 
 /// No request touches more endpoints than this.
 const TRIED_MAX: usize = 16;
@@ -102,6 +103,12 @@ pub enum Unavailable {
     },
     /// Each that is in was tried.
     Exhausted,
+    /// The one that was chosen, the `index`th of the pool, has a limit that the fleet's ledger is to be
+    /// asked about.
+    Unsure {
+        /// Its place in the pool.
+        index: usize,
+    },
 }
 
 /// An endpoint for a request, and how it was found.
@@ -121,6 +128,10 @@ struct Search<'t, 'a> {
     chance: f64,
     /// Whether one that could be used did not take part.
     has_fallen: Cell<bool>,
+    /// Whether the fleet's ledger may be asked about limits.
+    may_ask: bool,
+    /// The one that it is to be asked about; nobody else is chosen then.
+    unsure: Cell<Option<usize>>,
 }
 
 /// An endpoint that can be used.
@@ -134,7 +145,7 @@ struct Candidate<'p, 'a> {
 impl<'a> Search<'_, 'a> {
     /// The endpoint, if it can be used.
     fn candidate<'p>(&self, endpoint: &'p Arc<Endpoint>) -> Option<Candidate<'p, 'a>> {
-        if self.tried.contains(endpoint) {
+        if self.tried.contains(endpoint) || self.unsure.get().is_some() {
             return None;
         }
         let judge = self.asker.judge(endpoint);
@@ -154,19 +165,42 @@ impl<'a> Search<'_, 'a> {
     }
 
     fn admit(&self, candidate: &Candidate<'_, '_>) -> Option<Admission> {
-        let party = (candidate.endpoint, &candidate.judge);
-        admit(self.now, self.asker, self.asker.errand(), party)
+        let Candidate { endpoint, judge, .. } = candidate;
+        let charge = match endpoint.charge(self.now, self.asker.tokens, self.may_ask) {
+            None => None,
+            Some(Claim::Granted(charge)) => Some(charge),
+            Some(Claim::Refused(_)) => return None,
+            Some(Claim::Unsure) => {
+                self.unsure.set(Some(endpoint.index));
+                return None;
+            }
+        };
+        admit_with(self.now, self.asker.errand(), (endpoint, judge), charge)
     }
 }
 
-/// Takes a place within the endpoint's limits and asks the breaker.
+/// Takes a place within the endpoint's limits, with nobody to ask, and asks the breaker.
 fn admit(
     now: Duration,
     asker: Asker<'_>,
     errand: Errand,
-    (endpoint, judge): (&Arc<Endpoint>, &Judge<'_>),
+    party: (&Arc<Endpoint>, &Judge<'_>),
 ) -> Option<Admission> {
-    let charge = endpoint.charge(now, asker.tokens).ok()?;
+    let charge = match party.0.charge(now, asker.tokens, false) {
+        None => None,
+        Some(Claim::Granted(charge)) => Some(charge),
+        Some(Claim::Refused(_) | Claim::Unsure) => return None,
+    };
+    admit_with(now, errand, party, charge)
+}
+
+/// Asks the breaker for a request that has its place within the limits.
+fn admit_with(
+    now: Duration,
+    errand: Errand,
+    (endpoint, judge): (&Arc<Endpoint>, &Judge<'_>),
+    charge: Option<Charge>,
+) -> Option<Admission> {
     match (endpoint.admit_to(now, errand, judge), charge) {
         (Ok(admission), charge) => Some(admission.of_client(charge)),
         (Err(_), Some(charge)) => {
@@ -195,7 +229,7 @@ impl Pool {
         }
     }
 
-    /// Chooses among the endpoints that are in, none of `tried`.
+    /// Chooses among the endpoints that are in, none of `tried`, and asks no ledger.
     ///
     /// # Errors
     /// [`Unavailable`] when no endpoint is left; nothing is changed.
@@ -205,13 +239,34 @@ impl Pool {
         asker: Asker<'_>,
         tried: &Tried,
     ) -> Result<Chosen, Unavailable> {
+        self.choose_or_ask(now, asker, tried, false)
+    }
+
+    /// The same, unless it `may_ask` and the one that is chosen has a limit which the fleet's ledger is to
+    /// be asked about.
+    ///
+    /// # Errors
+    /// [`Unavailable::Unsure`] then; otherwise as above.
+    pub fn choose_or_ask(
+        &self,
+        now: Duration,
+        asker: Asker<'_>,
+        tried: &Tried,
+        may_ask: bool,
+    ) -> Result<Chosen, Unavailable> {
         self.note_small(now, asker.prompt_tokens);
         let (chance, has_fallen) = (fastrand::f64(), Cell::new(false));
-        let search = Search { now, asker, tried, chance, has_fallen };
-        let found = self.pick(&search).or_else(|| {
-            let again = Search { chance: 0.0, ..search };
-            if again.has_fallen.get() { self.pick(&again) } else { None }
-        });
+        let unsure = Cell::new(None);
+        let search = Search { now, asker, tried, chance, has_fallen, may_ask, unsure };
+        let found = self.pick(&search);
+        let again = Search { chance: 0.0, ..search };
+        let found = match found {
+            None if again.has_fallen.get() => self.pick(&again),
+            found => found,
+        };
+        if let (None, Some(index)) = (&found, again.unsure.get()) {
+            return Err(Unavailable::Unsure { index });
+        }
         match found {
             Some(admission) => Ok(Chosen { admission, is_degraded: false }),
             None if tried.has_any_of(self) && self.has_promising_to(now, asker) => {
@@ -219,6 +274,24 @@ impl Pool {
             }
             None => Err(self.all_out(now, asker, tried)),
         }
+    }
+
+    /// Takes `endpoint`, for which the ledger has given a place; `None`: it is out by now, and the place is
+    /// given back.
+    pub fn choose_granted(
+        &self,
+        now: Duration,
+        asker: Asker<'_>,
+        endpoint: &Arc<Endpoint>,
+        charge: Option<Charge>,
+    ) -> Option<Chosen> {
+        let judge = asker.judge(endpoint);
+        if !endpoint.is_promising_to(now, &judge) {
+            charge.map(Charge::cancel);
+            return None;
+        }
+        let admission = admit_with(now, asker.errand(), (endpoint, &judge), charge)?;
+        Some(Chosen { admission, is_degraded: false })
     }
 
     /// Where every endpoint is presumed dead: chooses among those nonetheless, if the pool is told to.

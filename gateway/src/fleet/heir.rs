@@ -16,7 +16,7 @@ use quorum::EndpointKey;
 use super::endpoint::Pause;
 use super::{Endpoint, Fleet, Pool, Sink};
 use crate::config;
-use crate::limits::Allowance;
+use crate::limits::{Allowance, Kind, Whom};
 use crate::metrics::Meters;
 
 /// The endpoints that a configuration has beyond another, lacks, or has otherwise.
@@ -83,6 +83,7 @@ impl Fleet {
             pauses: HashMap::new(),
             ticked_ms: AtomicU64::new(self.ticked_ms.load(Ordering::Relaxed)),
             share: Arc::clone(&self.share),
+            is_barred: Arc::clone(&self.is_barred),
         };
         let mut changed = Changed::new();
         for (pool_index, pool) in pools.iter().enumerate() {
@@ -94,6 +95,7 @@ impl Fleet {
                 let key = EndpointKey::new(&format!("{}/{}", pool.name, config.name));
                 fleet.by_key.insert(key.clone(), (pool_index, index));
                 let pause = fleet.pause(self, &key, config);
+                let whom = Whom::new(Kind::Endpoint, key.as_str());
                 let endpoint = match self.endpoint(&key) {
                     Some((_, same)) if same.index == index && same.config == *config => {
                         Arc::clone(same)
@@ -101,14 +103,15 @@ impl Fleet {
                     Some((_, before)) => {
                         let allowance = before.allowance.as_ref();
                         let allowance = allowance.filter(|_| before.is_at(config));
-                        let allowance = Allowance::under(&config.limits, &self.share, allowance);
+                        let allowance =
+                            Allowance::under(&config.limits, &self.share, whom, allowance);
                         let heir = before.heir(index, config, (pause, allowance), meters);
                         let heir = Arc::new(heir);
                         changed.push((Arc::clone(&heir), Arc::clone(before)));
                         heir
                     }
                     None => {
-                        let allowance = Allowance::new(&config.limits, &self.share);
+                        let allowance = Allowance::new(&config.limits, &self.share, whom);
                         let with = (pause, allowance);
                         Arc::new(Endpoint::new(key, index, config, with, meters, sink))
                     }

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Allowance, Charge, Full, Left, Share};
+use super::{ASK_MAX, Allowance, Charge, Claim, Full, Kind, Left, Share, Whom};
+use crate::clock;
 use crate::config::{Config, Limits};
 
 /// The allowances of all callers and models of this node.
@@ -61,18 +62,19 @@ impl Desk {
     /// or a model has used up stays used up.
     pub fn heir(&self, config: &Config, share: &Arc<Share>) -> Self {
         type Allowances = HashMap<String, Arc<Allowance>>;
-        let under = |old: &Allowances, (name, limits): (&String, &Limits)| {
-            Some((name.clone(), Allowance::under(limits, share, old.get(name))?))
+        let under = |kind, old: &Allowances, (name, limits): (&String, &Limits)| {
+            let whom = Whom::new(kind, name);
+            Some((name.clone(), Allowance::under(limits, share, whom, old.get(name))?))
         };
         let callers = config.api_keys.iter().map(|key| (&key.name, &key.limits));
         let models = config.pools.iter().map(|pool| (&pool.name, &pool.limits));
         Self {
-            callers: callers.filter_map(|one| under(&self.callers, one)).collect(),
-            models: models.filter_map(|one| under(&self.models, one)).collect(),
+            callers: callers.filter_map(|one| under(Kind::Caller, &self.callers, one)).collect(),
+            models: models.filter_map(|one| under(Kind::Model, &self.models, one)).collect(),
         }
     }
 
-    /// Takes a place for a request of about `tokens`.
+    /// Takes a place for a request of about `tokens`, and asks nobody.
     ///
     /// # Errors
     /// [`Refused`]: nothing was taken.
@@ -83,32 +85,84 @@ impl Desk {
         model: &str,
         tokens: u64,
     ) -> Result<Place, Refused> {
-        let caller = caller.and_then(|name| self.callers.get(name));
-        let those = [(Whose::Caller, caller), (Whose::Model, self.models.get(model))];
-        let asked = those.map(|(whose, allowance)| {
-            let taken = allowance?.take(now, tokens);
-            Some(taken.map_err(|full| (whose, full)))
-        });
-        let mut worst: Option<(Whose, Full)> = None;
-        let charges = asked.map(|taken| match taken? {
-            Ok(charge) => Some(charge),
-            Err((whose, full)) => {
-                let is_worse = worst.is_none_or(|(_, known)| full.outlasts(&known));
-                worst = if is_worse { Some((whose, full)) } else { worst };
-                None
-            }
-        });
-        let left = |those: [(Whose, Option<&Arc<Allowance>>); 2]| {
-            let all = those.into_iter().filter_map(|(_, allowance)| allowance);
-            all.fold(Left::default(), |left, allowance| left.tightest(allowance.left(now)))
-        };
-        match worst {
-            None => Ok(Place { charges, left: left(those) }),
-            Some((whose, full)) => {
-                charges.into_iter().flatten().for_each(Charge::cancel);
-                Err(Refused { whose, full, left: left(those) })
+        let those = self.those(caller, model);
+        let claims = those.map(|one| one.map(|(_, one)| one.take(now, tokens).into()));
+        conclude(now, those, claims)
+    }
+
+    /// The same, and asks the fleet's ledger where it has to, for [`ASK_MAX`] at most.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing was taken.
+    ///
+    /// # Cancel safety
+    /// What was taken is taken for used up, as if the request had been sent.
+    pub async fn admit_or_ask(
+        &self,
+        now: Duration,
+        caller: Option<&str>,
+        model: &str,
+        tokens: u64,
+    ) -> Result<Place, Refused> {
+        let those = self.those(caller, model);
+        let mut claims = those.map(|one| one.map(|(_, one)| one.claim(now, tokens)));
+        let is_unsure = claims.iter().any(|claim| matches!(claim, Some(Claim::Unsure)));
+        if !is_unsure {
+            return conclude(now, those, claims);
+        }
+        let until = clock::instant() + ASK_MAX;
+        // One after another, so that what one refuses is not taken of the other.
+        for (one, claim) in those.into_iter().zip(0..) {
+            let is_refused = claims.iter().any(|claim| matches!(claim, Some(Claim::Refused(_))));
+            let Some(claim) = claims.get_mut(claim) else { continue };
+            if let (Some((_, one)), Some(Claim::Unsure), false) = (one, &claim, is_refused) {
+                *claim = Some(one.ask(tokens, until).await.into());
             }
         }
+        conclude(clock::now(), those, claims)
+    }
+
+    fn those(&self, caller: Option<&str>, model: &str) -> Those<'_> {
+        let caller = caller.and_then(|name| self.callers.get(name));
+        let model = self.models.get(model);
+        [caller.map(|one| (Whose::Caller, one)), model.map(|one| (Whose::Model, one))]
+    }
+}
+
+/// The allowances that apply to one request.
+type Those<'a> = [Option<(Whose, &'a Arc<Allowance>)>; 2];
+
+/// All of what was claimed, or none of it.
+fn conclude(now: Duration, those: Those<'_>, claims: [Option<Claim>; 2]) -> Result<Place, Refused> {
+    let mut worst: Option<(Whose, Full)> = None;
+    let mut charges = [None, None];
+    for ((one, claim), charge) in those.into_iter().zip(claims).zip(&mut charges) {
+        match (one, claim) {
+            (Some(_), Some(Claim::Granted(granted))) => *charge = Some(granted),
+            (Some((whose, _)), Some(Claim::Refused(full))) => {
+                let is_worse = worst.is_none_or(|(_, known)| full.outlasts(&known));
+                worst = if is_worse { Some((whose, full)) } else { worst };
+            }
+            // What was not asked for is not needed: another has refused.
+            (Some(_), Some(Claim::Unsure) | None) | (None, _) => {}
+        }
+    }
+    let left = || {
+        let all = those.into_iter().flatten();
+        all.fold(Left::default(), |left, (_, allowance)| left.tightest(allowance.left(now)))
+    };
+    match worst {
+        None => Ok(Place { charges, left: left() }),
+        Some((whose, full)) => {
+            charges.into_iter().flatten().for_each(Charge::cancel);
+            Err(Refused { whose, full, left: left() })
+        }
+    }
+}
+
+impl From<Result<Charge, Full>> for Claim {
+    fn from(taken: Result<Charge, Full>) -> Self {
+        taken.map_or_else(Self::Refused, Self::Granted)
     }
 }
 
@@ -145,7 +199,8 @@ mod tests {
     fn desk(callers: &[(&str, Limits)], models: &[(&str, Limits)]) -> Desk {
         let all = |those: &[(&str, Limits)]| {
             let one = |(name, limits): &(&str, Limits)| {
-                Some(((*name).to_owned(), Allowance::new(limits, &Arc::default())?))
+                let whom = Whom::new(Kind::Caller, name);
+                Some(((*name).to_owned(), Allowance::new(limits, &Arc::default(), whom)?))
             };
             those.iter().filter_map(one).collect()
         };

@@ -12,6 +12,9 @@
 //! little and never too much.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::link::{Link, Standing};
 
 /// One part of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,25 +55,44 @@ impl Part {
 
 /// The part that this node holds, of every limit alike; read by each request, under no lock.
 #[derive(Debug)]
-pub struct Share(AtomicU64);
+pub struct Share {
+    part: AtomicU64,
+    /// The way to the ledger of a fleet that has one.
+    link: OnceLock<Arc<Link>>,
+}
 
 impl Default for Share {
-    /// The whole.
+    /// The whole, and no ledger.
     fn default() -> Self {
-        Self(AtomicU64::new(pack(Part::WHOLE)))
+        Self { part: AtomicU64::new(pack(Part::WHOLE)), link: OnceLock::new() }
     }
 }
 
 impl Share {
     /// The part that is held.
     pub fn get(&self) -> Part {
-        let packed = self.0.load(Ordering::Relaxed);
+        let packed = self.part.load(Ordering::Relaxed);
         Part::new((packed & u64::from(u32::MAX)) as usize, (packed >> u32::BITS) as usize)
+    }
+
+    /// Keeps the limits in the ledger at the end of `link`, for good: a share joins one in its life.
+    pub(super) fn join(&self, link: &Arc<Link>) {
+        let is_first = self.link.set(Arc::clone(link)).is_ok();
+        debug_assert!(is_first, "a share joins one ledger");
+    }
+
+    pub(super) fn link(&self) -> Option<&Arc<Link>> {
+        self.link.get()
+    }
+
+    /// How far the ledger is to be relied on.
+    pub(super) fn standing(&self) -> Standing {
+        self.link.get().map_or(Standing::Away, |link| link.standing())
     }
 
     /// Holds this part from here on. Returns whether it is another.
     pub fn set(&self, part: Part) -> bool {
-        self.0.swap(pack(part), Ordering::Relaxed) != pack(part)
+        self.part.swap(pack(part), Ordering::Relaxed) != pack(part)
     }
 }
 

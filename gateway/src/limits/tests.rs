@@ -1,7 +1,10 @@
 //! The allowance against what it promises: stories by hand, and schedules by chance against a list of
 //! moments that keeps everything.
 
-use super::window::{MINUTE, RUN, RUNS_MAX};
+mod fleetwide;
+
+use redis_lua::limits::{MINUTE, RUN, RUNS_MAX};
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -13,14 +16,18 @@ fn allowance(rpm: u64, tpm: u64, concurrency: u32) -> Arc<Allowance> {
         tpm: (tpm > 0).then_some(tpm),
         concurrency: (concurrency > 0).then_some(concurrency),
     };
-    Allowance::new(&limits, &Arc::default()).unwrap()
+    Allowance::new(&limits, &Arc::default(), whom()).unwrap()
 }
 
 /// One of limits that a fleet shares, and the share.
 fn shared(limits: Limits, part: Part) -> (Arc<Allowance>, Arc<Share>) {
     let share = Arc::new(Share::default());
     share.set(part);
-    (Allowance::new(&limits, &share).unwrap(), share)
+    (Allowance::new(&limits, &share, whom()).unwrap(), share)
+}
+
+fn whom() -> Whom {
+    Whom::new(Kind::Model, "m")
 }
 
 fn at(seconds: u64) -> Duration {
@@ -38,7 +45,7 @@ fn full(what: What, limit: u64, returns_in: Duration) -> Result<(), Full> {
 
 #[test]
 fn no_limit_is_no_allowance() {
-    assert!(Allowance::new(&Limits::default(), &Arc::default()).is_none());
+    assert!(Allowance::new(&Limits::default(), &Arc::default(), whom()).is_none());
 }
 
 #[test]

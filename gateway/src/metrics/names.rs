@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 66] = [
+const OURS: [(&str, &str); 79] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -78,6 +78,18 @@ const OURS: [(&str, &str); 66] = [
     ),
     ("has_quorum", "1 while more than half of the electorate is live in this node's eyes."),
     ("in_flight", "Requests that an endpoint is busy with for this node."),
+    (
+        "ledger_conflicts_total",
+        "Calls that met something newer in Redis than this node knew, and began again from it.",
+    ),
+    (
+        "limit_asks_total",
+        "Requests for which the fleet's ledger was asked about a limit, by what it said in time.",
+    ),
+    (
+        "limit_corrections_lost_total",
+        "Corrections of limits that did not reach the fleet's ledger: estimates stand instead.",
+    ),
     ("limit_share", "The part of every limit that this node holds, 0 to 1."),
     ("log_lines_lost_total", "Lines of the log that nobody took."),
     ("members", "Members of the fleet by state, this node included."),
@@ -97,11 +109,30 @@ const OURS: [(&str, &str); 66] = [
     ("probe_cache_readings_total", "Looks at how full an engine's cache is, by result."),
     ("probes_total", "Synthetic requests of this node, by result."),
     ("quorum_required", "Votes that make a majority."),
+    ("redis_errors_total", "Calls to Redis that failed, by what was wrong."),
+    (
+        "redis_fallback_seconds_total",
+        "Seconds in which something else decided since Redis was away.",
+    ),
+    ("redis_operation_seconds", "Seconds that calls to Redis took, by script."),
+    ("redis_reconnects_total", "Connections to Redis that were made anew."),
+    ("redis_up", "1 while the fleet decides through Redis, as this node sees it."),
     ("requests_total", "Requests of a model by the status of the answer; 499: the client left."),
     ("retries_total", "Further attempts, by what the one before failed of."),
     (
         "retry_budget_exhausted_total",
         "Further attempts that were not made since the budget was spent.",
+    ),
+    ("roll_beats_total", "Signs of life written to Redis by a node that does not gossip."),
+    ("roll_duplicates_total", "Times another process was found in Redis under this node's name."),
+    (
+        "roll_failures_total",
+        "Calls about the roll of members in Redis that were not answered well.",
+    ),
+    ("roll_readings_total", "Readings of the roll of members in Redis."),
+    (
+        "roll_rows_ignored_total",
+        "Rows of the roll in Redis that could not be read, at each reading.",
     ),
     ("self_lag_seconds", "How late this process was when it last looked."),
     ("slow_crossings_total", "Requests that crossed a slow limit."),

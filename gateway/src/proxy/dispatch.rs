@@ -33,6 +33,8 @@ const DEGRADED_ATTEMPTS: u32 = 2;
 /// Before the same endpoint is asked again it gets a pause of at most this, by chance, so that those
 /// who failed together do not come back together.
 const AGAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// The fleet's ledger is asked about no more endpoints for one request; of others this node decides.
+const ASKED_OF_MAX: u32 = 4;
 /// The header in which the official clients say how often they have asked for the same before.
 const CLIENT_RETRIES: &str = "x-stainless-retry-count";
 
@@ -70,6 +72,8 @@ struct Course<'p> {
     soonest: Option<(Duration, Obstacle)>,
     /// The last failure.
     last: Option<ApiError>,
+    /// How many times the fleet's ledger was asked about an endpoint's limits.
+    asked_of: u32,
 }
 
 /// Counts a client that leaves while endpoints are tried, if it is dropped before `is_over`.
@@ -190,6 +194,7 @@ impl<'p> Course<'p> {
             may_go_on: true,
             soonest: None,
             last: None,
+            asked_of: 0,
         }
     }
 
@@ -204,7 +209,7 @@ impl<'p> Course<'p> {
     /// Chooses for the next attempt; `None`: nothing is left.
     async fn next(&mut self, asker: Asker<'_>) -> Option<Next> {
         if self.may_go_on
-            && let Some(next) = self.another(asker)
+            && let Some(next) = self.another(asker).await
         {
             return Some(next);
         }
@@ -217,10 +222,22 @@ impl<'p> Course<'p> {
     }
 
     /// An endpoint that was not tried, of the first pool that has one.
-    fn another(&mut self, asker: Asker<'_>) -> Option<Next> {
+    async fn another(&mut self, asker: Asker<'_>) -> Option<Next> {
         while let Some(pool) = self.pool(self.place) {
-            match pool.choose_usable(clock::now(), asker, &self.tried) {
+            let may_ask = self.asked_of < ASKED_OF_MAX;
+            match pool.choose_or_ask(clock::now(), asker, &self.tried, may_ask) {
                 Ok(chosen) => return Some((self.place, chosen)),
+                Err(Unavailable::Unsure { index }) => {
+                    self.asked_of += 1;
+                    let Some(endpoint) = pool.endpoints.get(index) else { continue };
+                    // Whoever is refused is known to be full, and passed over.
+                    let Ok(charge) = endpoint.ask(asker.tokens).await else { continue };
+                    let chosen = pool.choose_granted(clock::now(), asker, endpoint, charge);
+                    if let Some(chosen) = chosen {
+                        return Some((self.place, chosen));
+                    }
+                    continue;
+                }
                 Err(Unavailable::AllOut { returns_in, obstacle }) => {
                     let new = (returns_in, obstacle);
                     self.soonest = Some(self.soonest.map_or(new, |soonest| soonest.min(new)));

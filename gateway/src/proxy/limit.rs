@@ -32,10 +32,10 @@ const TOKENS: [HeaderName; 3] = [
 impl Gate {
     /// Takes the place of a request under the limits of its caller and its model. It is taken for as
     /// many tokens as its prompt has, by estimate, and its answer may have.
-    pub(super) fn place(&self, call: &Call, pool: &Pool) -> Result<Place, Refused> {
+    pub(super) async fn place(&self, call: &Call, pool: &Pool) -> Result<Place, Refused> {
         let caller = call.caller.as_ref().map(|caller| caller.name.as_str());
         let tokens = call.prompt_tokens.saturating_add(call.max_tokens.unwrap_or(0));
-        self.desk.admit(clock::now(), caller, &pool.name, tokens)
+        self.desk.admit_or_ask(clock::now(), caller, &pool.name, tokens).await
     }
 }
 

@@ -27,6 +27,10 @@ pub(crate) struct Plan<'a> {
     pub(crate) probe: &'a str,
     /// More of `cluster.quorum`, inside its braces.
     pub(crate) quorum: &'a str,
+    /// All of `redis`, inside its braces; empty: the fleet decides by gossip.
+    pub(crate) redis: &'a str,
+    /// Whether the nodes gossip; without it they meet in Redis alone.
+    pub(crate) has_gossip: bool,
     /// More of model `m`, as a line of its own.
     pub(crate) model: &'a str,
     /// Whether there is a second model `n`, served by `c`, which is `a` under another name.
@@ -43,6 +47,8 @@ impl<'a> Plan<'a> {
             breaker: "",
             probe: "first_token: 2s",
             quorum: "",
+            redis: "",
+            has_gossip: true,
             model: "",
             has_second_pool: false,
         }
@@ -175,11 +181,18 @@ fn configuration(
     endpoints: &[SocketAddr; 2],
     plan: &Plan<'_>,
 ) -> String {
-    let head = process::member_head(directory, node, seed);
+    let mut head = process::member_head(directory, node, seed);
+    if !plan.has_gossip {
+        head = without_gossip(&head);
+    }
     let [a, b] = endpoints;
     let directory = directory.display();
-    let Plan { base, breaker, probe, quorum, model, .. } = plan;
+    let Plan { base, breaker, probe, quorum, redis, model, .. } = plan;
     let comma = if quorum.is_empty() { "" } else { ", " };
+    let (backend, redis) = match *redis {
+        "" => ("gossip", String::new()),
+        keys => ("redis", format!("redis: {{ {keys} }}\n")),
+    };
     let second = if plan.has_second_pool {
         format!("  - name: n\n    endpoints: [ {{ name: c, address: \"http://{a}\" }} ]\n")
     } else {
@@ -187,8 +200,9 @@ fn configuration(
     };
     format!(
         "{head}  gossip_interval: 1s
+  backend: {backend}
   quorum: {{ expected_members: 3, observe: 1s{comma}{quorum} }}
-circuit_breaker:
+{redis}circuit_breaker:
   slow: {{ total: 400ms, first_token: off, dedup: 200ms, confirmations: 2 }}
   open: {{ base: {base}, max: 60s }}
   probe: {{ {probe} }}
@@ -202,6 +216,13 @@ models:
       - {{ name: b, address: \"http://{b}\" }}
 {second}"
     )
+}
+
+/// The head of a configuration without what only gossip needs.
+fn without_gossip(head: &str) -> String {
+    let of_gossip = ["  listen:", "  seeds:", "  tls:"];
+    let kept = head.lines().filter(|line| of_gossip.iter().all(|key| !line.starts_with(key)));
+    kept.chain(["  gossip: false"]).map(|line| format!("{line}\n")).collect()
 }
 
 /// A link to an address that can be broken: while broken, connections are closed as they come.

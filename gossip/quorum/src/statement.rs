@@ -329,7 +329,7 @@ pub struct Member {
     pub id: NodeId,
     /// Grows with every restart; the greatest seen is the member, smaller ones are its past.
     pub generation: u64,
-    /// Where it gossips.
+    /// Where it gossips; for people.
     pub address: String,
     /// Whether the failure detector holds it to be alive.
     pub is_live: bool,

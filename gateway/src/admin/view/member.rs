@@ -26,7 +26,7 @@ pub(crate) struct MemberRow {
     pub(crate) is_me: bool,
     /// Which of its lives this is: it grows with every restart.
     pub(crate) generation: u64,
-    /// Where it gossips; null for the node that answers.
+    /// Where it gossips, or `redis` where it does not; null for the node that answers.
     pub(crate) address: Option<String>,
     /// `live`, `suspect`, `lost`, `draining` or `left`.
     pub(crate) state: &'static str,

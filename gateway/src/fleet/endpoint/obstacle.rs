@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use super::{Endpoint, Judge};
-use crate::limits::{Charge, Full, What};
+use crate::clock;
+use crate::limits::{ASK_MAX, Charge, Claim, Full, What};
 
 /// What keeps a request from an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,16 +30,30 @@ impl Endpoint {
         self.full(now, tokens).is_some()
     }
 
-    /// Takes the place of a request of so many tokens; the inner `None`: nothing is limited.
-    ///
-    /// # Errors
-    /// [`Full`]: nothing was taken.
+    /// Takes the place of a request of so many tokens, unless only the fleet's ledger knows whether there
+    /// is one and it `may_ask`; `None`: nothing is limited.
     pub(in crate::fleet) fn charge(
         &self,
         now: Duration,
         tokens: u64,
-    ) -> Result<Option<Charge>, Full> {
-        self.allowance.as_ref().map(|allowance| allowance.take(now, tokens)).transpose()
+        may_ask: bool,
+    ) -> Option<Claim> {
+        let allowance = self.allowance.as_ref()?;
+        Some(match may_ask {
+            true => allowance.claim(now, tokens),
+            false => allowance.take(now, tokens).into(),
+        })
+    }
+
+    /// Asks the fleet's ledger for the place of a request of so many tokens.
+    ///
+    /// # Errors
+    /// [`Full`]: nothing was taken.
+    pub async fn ask(&self, tokens: u64) -> Result<Option<Charge>, Full> {
+        match &self.allowance {
+            Some(allowance) => allowance.ask(tokens, clock::instant() + ASK_MAX).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// How long a request that `judge` judges is kept from it, and by what.

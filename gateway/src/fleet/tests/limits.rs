@@ -6,6 +6,7 @@ fn told(fleet: &Fleet, now: Duration) -> (Duration, Obstacle) {
     match ask(fleet, now).err().unwrap() {
         Unavailable::AllOut { returns_in, obstacle } => (returns_in, obstacle),
         Unavailable::Exhausted => panic!("nothing was tried"),
+        Unavailable::Unsure { .. } => panic!("there is no ledger"),
     }
 }
 
