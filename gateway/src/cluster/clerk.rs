@@ -173,8 +173,11 @@ impl Clerk {
             self.refilled_at = Some(now);
             self.turns_left = ROTATED_MAX.min(self.files.len());
         }
-        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
         let (before, most) = (calls.len(), self.turns_left.min(*room));
+        if most == 0 {
+            return;
+        }
+        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
         for (endpoint, file) in self.files.range_mut((after, Bound::Unbounded)) {
             if calls.len() - before >= most {
                 break;
@@ -185,7 +188,7 @@ impl Clerk {
         }
         let sent = calls.len() - before;
         // Short of its room it has come to the end: the next turn begins with the first.
-        self.turn = calls.last().filter(|_| sent > 0 && sent == most).map(|one| one.endpoint.clone());
+        self.turn = calls.last().filter(|_| sent == most).map(|one| one.endpoint.clone());
         self.turns_left -= sent;
         *room -= sent;
     }
