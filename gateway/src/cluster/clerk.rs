@@ -11,8 +11,11 @@
 //! - Whoever is refused waits, or begins again from the entry it was shown, a few times at most.
 
 mod file;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use quorum::ledger::{Answer, Call, Deed, Word};
@@ -63,24 +66,26 @@ impl Clerk {
         calls
     }
 
-    /// Takes in what became of a call; `None`: no answer came in time.
+    /// Takes in what became of a call; `None`: no answer came in time. Returns whether the council has
+    /// something to decide.
     pub fn answered(
         &mut self,
         now: Duration,
         council: &mut Council,
         call: &Call,
         answer: Option<&Answer>,
-    ) {
+    ) -> bool {
         let interval = council.interval();
         let Some(file) = self.files.get_mut(&call.endpoint) else {
-            return;
+            return false;
         };
         let Some(answer) = file.take(now, interval, call, answer) else {
-            return;
+            return false;
         };
         file.enter(now, (council.me(), council.generation()), &answer.entry);
-        council.enter(now, &call.endpoint, &answer.entry);
+        let has_news = council.enter(now, &call.endpoint, &answer.entry);
         file.settle(now, interval, &call.deed, answer);
+        has_news
     }
 
     /// Notes that somebody has changed an entry, which has this version since.
@@ -126,14 +131,21 @@ impl Clerk {
             }
         }
         if self.files.len() > council.keys().count() {
-            let known: std::collections::BTreeSet<&EndpointKey> = council.keys().collect();
+            let known: BTreeSet<&EndpointKey> = council.keys().collect();
             self.files.retain(|key, _| known.contains(key));
         }
     }
 
     /// Does what each endpoint of which something is going on asks for.
-    fn act(&mut self, now: Duration, council: &Council, room: &mut usize, calls: &mut Vec<Call>) {
+    fn act(
+        &mut self,
+        now: Duration,
+        council: &mut Council,
+        room: &mut usize,
+        calls: &mut Vec<Call>,
+    ) {
         let mut words: BTreeMap<EndpointKey, Word> = council.words(now).into_iter().collect();
+        let council = &*council;
         for (endpoint, file) in &mut self.files {
             let word = words.remove(endpoint);
             let is_busy = word.is_some() || council.is_stirred(endpoint) || file.is_busy();
@@ -161,27 +173,24 @@ impl Clerk {
             self.refilled_at = Some(now);
             self.turns_left = ROTATED_MAX.min(self.files.len());
         }
-        let mut left = self.turns_left.min(*room);
-        self.turns_left -= left;
-        let mut turn = self.turn.take();
-        while left > 0 {
-            let after = turn
-                .as_ref()
-                .map_or(std::ops::Bound::Unbounded, |turn| std::ops::Bound::Excluded(turn.clone()));
-            let next = self.files.range_mut((after, std::ops::Bound::Unbounded)).next();
-            let Some((endpoint, file)) = next else {
-                // The next interval begins with the first.
-                turn = None;
+        let (before, most) = (calls.len(), self.turns_left.min(*room));
+        if most == 0 {
+            return;
+        }
+        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
+        for (endpoint, file) in self.files.range_mut((after, Bound::Unbounded)) {
+            if calls.len() - before >= most {
                 break;
-            };
+            }
             if !file.is_waiting() && file.is_old(now, interval) {
-                *room -= 1;
                 calls.push(file.send(now, council, endpoint, Deed::Read));
             }
-            turn = Some(endpoint.clone());
-            left -= 1;
         }
-        self.turn = turn;
+        let sent = calls.len() - before;
+        // Short of its room it has come to the end: the next turn begins with the first.
+        self.turn = calls.last().filter(|_| sent == most).map(|one| one.endpoint.clone());
+        self.turns_left -= sent;
+        *room -= sent;
     }
 
     /// Reads what was not read since the ledger was out of reach.

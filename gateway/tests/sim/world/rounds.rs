@@ -13,7 +13,7 @@ use crate::plan::Ms;
 const TICK: Ms = 700;
 
 /// The same where there is a ledger to be asked.
-const LEDGER_TICK: Ms = 200;
+const LEDGER_TICK: Ms = 350;
 
 impl World {
     /// Lets a node have its round within `delay`.
