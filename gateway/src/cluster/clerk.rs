@@ -5,7 +5,7 @@
 //! answered. It knows no clock and no Redis: calls come out, answers go in.
 //!
 //! Invariants:
-//! - One call an endpoint is in flight, and no more than [`IN_FLIGHT_MAX`] in all.
+//! - One call an endpoint is in flight, and no more than `IN_FLIGHT_MAX` in all.
 //! - A call that nobody answered may have been done: the endpoint is read before anything follows from it.
 //! - An answer that took longer than an interval is no answer: what it says of leads is old.
 //! - Whoever is refused waits, or begins again from the entry it was shown, a few times at most.
