@@ -42,12 +42,6 @@ impl Keys {
         ["state", "votes", "lease"].map(|what| self.tagged(endpoint.as_str(), what)).into()
     }
 
-    /// The channel on which changes are told.
-    #[must_use]
-    pub fn notices(&self) -> String {
-        format!("{}{{notices}}", self.prefix)
-    }
-
     /// How many values of our keys could not be read so far, each counted whenever it was met:
     /// somebody else writes to them. They were taken for absent.
     #[must_use]

@@ -6,6 +6,8 @@
 
 #[path = "agrees/history.rs"]
 mod history;
+#[path = "agrees/hostile.rs"]
+mod hostile;
 #[path = "agrees/server.rs"]
 mod server;
 

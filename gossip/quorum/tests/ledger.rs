@@ -1,5 +1,4 @@
 //! The ledger's rule as claims: who opens, who leads, what is written on which version, what is lost.
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
 use std::time::Duration;
 

@@ -22,10 +22,14 @@ use super::table::Table;
 use super::tally::Tally;
 use crate::error::Trouble;
 
-/// So often a call is sent anew, at most.
+/// So often a call is sent elsewhere, or with its script, at most.
 const REDIRECTS_MAX: u32 = 5;
 /// How long a call waits that is refused while its keys move.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
+/// So often it waits, at most.
+const WAITS_MAX: u32 = 20;
+/// So often it is sent anew since a server was no primary any more.
+const DEMOTIONS_MAX: u32 = 1;
 
 /// What is to be brought.
 pub(super) enum Errand<'a> {
@@ -59,7 +63,17 @@ struct Open {
     sent_to: Option<(Address, bool)>,
     /// Whether the server has to be given the script's text.
     is_whole: bool,
+    /// How often it was sent anew, and how often it was not the right moment.
     tries: u32,
+    waits: u32,
+    /// How often a server turned out to be no primary any more.
+    demotions: u32,
+}
+
+impl Open {
+    fn is_spent(&self) -> bool {
+        self.tries > REDIRECTS_MAX || self.waits > WAITS_MAX || self.demotions > DEMOTIONS_MAX
+    }
 }
 
 /// The errands for one server.
@@ -68,6 +82,7 @@ struct Batch {
     connection: MultiplexedConnection,
     poke: Arc<Notify>,
     open: Vec<Open>,
+    took: Duration,
 }
 
 /// What an answer means for an errand.
@@ -98,14 +113,16 @@ pub(super) async fn bring(
             sent_to: None,
             is_whole: false,
             tries: 0,
+            waits: 0,
+            demotions: 0,
         })
         .collect();
     let mut table = ways.table.clone();
     while !open.is_empty() {
         let known = Arc::clone(&table.borrow_and_update());
-        let batches = sort(&known, open, &mut results);
-        let sent = batches.into_iter().map(|batch| Box::pin(send(batch, errands, deadline)));
         let mut again = Again::default();
+        let batches = sort(&known, open, &mut results, &mut again);
+        let sent = batches.into_iter().map(|batch| Box::pin(send(batch, errands, deadline)));
         for (batch, answers) in join(sent.collect()).await {
             settle(ways, batch, answers, &mut results, &mut again);
         }
@@ -125,6 +142,14 @@ struct Again {
     has_to_wait: bool,
 }
 
+impl Again {
+    /// Takes what is of no use at once.
+    fn put(&mut self, open: Open) {
+        self.open.push(open);
+        self.has_to_wait = true;
+    }
+}
+
 /// Waits for another table, or for a moment.
 async fn wait(table: &mut watch::Receiver<Arc<Table>>, deadline: Instant) {
     let moment = sleep(MOVING_PAUSE);
@@ -134,26 +159,32 @@ async fn wait(table: &mut watch::Receiver<Arc<Table>>, deadline: Instant) {
             () = moment => {}
         }
     };
-    // Past the deadline the next round ends everything.
+    // What goes out past the deadline is not awaited, and how often anything waits has a bound.
     let _ = timeout_at(deadline, either).await;
 }
 
-/// Sorts errands by server; those that have none are settled.
-fn sort(table: &Table, open: Vec<Open>, results: &mut [Result<Value, Trouble>]) -> Vec<Batch> {
+/// Sorts errands by server. Those whose server is away are settled; one that was sent to a server that
+/// is being connected to waits for it.
+fn sort(
+    table: &Table,
+    open: Vec<Open>,
+    results: &mut [Result<Value, Trouble>],
+    again: &mut Again,
+) -> Vec<Batch> {
     let mut batches: HashMap<Address, Batch> = HashMap::new();
     for mut errand in open {
-        let known = errand.sent_to.as_ref().and_then(|(to, _)| table.links.get_key_value(to));
-        let way = match known {
-            Some(way) => Some(way),
-            None => {
-                // A server that is not known yet, or none: the table says who has the slot.
-                errand.sent_to = None;
-                table.owner(errand.slot)
-            }
+        let way = match &errand.sent_to {
+            Some((to, _)) => table.links.get_key_value(to),
+            None => table.owner(errand.slot),
         };
         let way = way.and_then(|(address, link)| Some((address, link, link.connection.as_ref()?)));
         let Some((address, link, connection)) = way else {
-            keep(results, errand.index, Err(Trouble::Away));
+            errand.waits += 1;
+            if errand.sent_to.is_none() {
+                keep(results, errand.index, Err(Trouble::Away));
+            } else if !errand.is_spent() {
+                again.put(errand);
+            }
             continue;
         };
         let batch = batches.entry(address.clone()).or_insert_with(|| Batch {
@@ -161,6 +192,7 @@ fn sort(table: &Table, open: Vec<Open>, results: &mut [Result<Value, Trouble>]) 
             connection: connection.clone(),
             poke: Arc::clone(&link.poke),
             open: Vec::new(),
+            took: Duration::ZERO,
         });
         batch.open.push(errand);
     }
@@ -189,6 +221,7 @@ async fn send(
         pipeline.add_command(command(errand, open.is_whole, &mut given));
     }
     let count = pipeline.len();
+    let began = Instant::now();
     let answers = batch.connection.send_packed_commands(&pipeline, 0, count);
     let answers = match timeout_at(deadline, answers).await {
         Err(_) => Err(Trouble::Timeout),
@@ -196,6 +229,7 @@ async fn send(
         Ok(Ok(answers)) if answers.len() == count => Ok(without_asking(&batch.open, answers)),
         Ok(Ok(_)) => Err(Trouble::Wrong("a number of answers")),
     };
+    batch.took = began.elapsed();
     (batch, answers)
 }
 
@@ -247,7 +281,10 @@ fn settle(
     again: &mut Again,
 ) {
     let answers = match answers {
-        Ok(answers) => answers,
+        Ok(answers) => {
+            ways.tally.took(batch.took);
+            answers
+        }
         Err(trouble) => {
             batch.poke.notify_one();
             for open in batch.open {
@@ -257,54 +294,60 @@ fn settle(
         }
     };
     for (mut open, answer) in batch.open.into_iter().zip(answers) {
-        open.tries += 1;
-        let is_last = open.tries > REDIRECTS_MAX;
-        open.sent_to = None;
-        match meaning(answer, &batch.address) {
-            Meaning::Settled(result) => {
-                if matches!(&result, Err(trouble) if trouble.is_everywhere()) {
-                    batch.poke.notify_one();
-                }
-                keep(results, open.index, result);
-                continue;
-            }
-            Meaning::Elsewhere { address, is_once } => {
-                ways.tally.redirected();
-                if !is_once {
-                    ways.look.notify_one();
-                }
-                keep(
-                    results,
-                    open.index,
-                    Err(Trouble::Refused(if is_once { "ASK" } else { "MOVED" })),
-                );
-                if !ways.table.borrow().links.contains_key(&address) {
-                    // A full queue means that it is under way.
-                    let _ = ways.guests.try_send(address.clone());
-                    again.has_to_wait = true;
-                }
-                open.sent_to = Some((address, is_once));
-            }
-            Meaning::ScriptUnknown => {
-                ways.tally.missed_script();
-                keep(results, open.index, Err(Trouble::Refused("NOSCRIPT")));
-                open.is_whole = true;
-            }
-            Meaning::NotNow(trouble) => {
-                keep(results, open.index, Err(trouble));
-                again.has_to_wait = true;
-            }
-            Meaning::Demoted => {
-                ways.look.notify_one();
+        let meaning = meaning(answer, &batch.address);
+        if let Meaning::Settled(result) = meaning {
+            if matches!(&result, Err(trouble) if trouble.is_everywhere()) {
                 batch.poke.notify_one();
-                keep(results, open.index, Err(Trouble::Refused("READONLY")));
-                // Once more only, should the primary be found elsewhere in time.
-                open.tries = open.tries.max(REDIRECTS_MAX);
-                again.has_to_wait = true;
             }
+            keep(results, open.index, result);
+            continue;
         }
-        if !is_last {
+        if matches!(meaning, Meaning::Demoted) {
+            batch.poke.notify_one();
+        }
+        keep(results, open.index, Err(renew(ways, &mut open, meaning, again)));
+        if !open.is_spent() {
             again.open.push(open);
+        }
+    }
+}
+
+/// Makes an errand ready to go out again, and tells what became of it should it not.
+fn renew(ways: &Ways<'_>, open: &mut Open, meaning: Meaning, again: &mut Again) -> Trouble {
+    match meaning {
+        Meaning::Settled(_) => Trouble::Away,
+        Meaning::Elsewhere { address, is_once } => {
+            ways.tally.redirected();
+            if !is_once {
+                ways.look.notify_one();
+            }
+            if !ways.table.borrow().links.contains_key(&address) {
+                // A full queue means that it is under way.
+                let _ = ways.guests.try_send(address.clone());
+            }
+            open.sent_to = Some((address, is_once));
+            open.tries += 1;
+            Trouble::Refused(if is_once { "ASK" } else { "MOVED" })
+        }
+        Meaning::ScriptUnknown => {
+            ways.tally.missed_script();
+            open.is_whole = true;
+            open.tries += 1;
+            Trouble::Refused("NOSCRIPT")
+        }
+        Meaning::NotNow(trouble) => {
+            // It is asked again where it was sent to: its keys are on their way there.
+            again.has_to_wait = true;
+            open.waits += 1;
+            trouble
+        }
+        Meaning::Demoted => {
+            ways.look.notify_one();
+            // Once more only, should the primary be found elsewhere in time.
+            open.sent_to = None;
+            open.demotions += 1;
+            again.has_to_wait = true;
+            Trouble::Refused("READONLY")
         }
     }
 }

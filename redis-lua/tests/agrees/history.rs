@@ -12,7 +12,7 @@ const NODES: [&str; 5] = ["gw-1", "gw-10", "GW-1", "gw_1", "a.b"];
 /// What happens next.
 pub(crate) enum Event {
     /// A call.
-    Call(Call),
+    Call(Box<Call>),
     /// The server is copied: to here a failover will go back.
     Copy,
     /// The copy takes the server's place.
@@ -64,7 +64,7 @@ impl History {
             0..10 => Event::Copy,
             10..14 => Event::FailOver,
             14..17 => Event::Flush,
-            _ => Event::Call(self.call()),
+            _ => Event::Call(Box::new(self.call())),
         }
     }
 
