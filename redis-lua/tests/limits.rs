@@ -198,6 +198,18 @@ fn by_chance_the_script_and_the_rule_answer_alike() {
     assert!(steps >= 20_000 && granted > 1_000 && refused.iter().all(|count| *count > 100));
 }
 
+#[test]
+fn the_keys_of_a_subject_share_a_slot_whatever_its_name() {
+    for kind in [Kind::Caller, Kind::Model, Kind::Endpoint] {
+        for name in ["a", "m/b", "}{", "{}", "", "a b%", "ü\n"] {
+            let subject = Subject::new(&Keys::new("test"), kind, name);
+            let [minute, slots] = subject.keys().map(|key| redis_lua::slot::of(key.as_bytes()));
+            assert_eq!(minute, slots, "{subject:?}");
+            assert!(subject.keys().iter().all(|key| key.matches('{').count() == 1), "{subject:?}");
+        }
+    }
+}
+
 /// One request of one node.
 fn one(figures: Figures, node: &str, tokens: u64) -> Turn {
     Turn {
