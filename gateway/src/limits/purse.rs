@@ -22,9 +22,9 @@ use crate::config::Limits;
 /// For how long what was set aside may be used, from before it was asked for.
 const HOLD: Duration = Duration::from_secs(1);
 /// For how long slots are this node's unless it says so again: so soon they return if it dies.
-const LEASE: Duration = Duration::from_secs(10);
+const LEASE: Duration = Duration::from_secs(8);
 /// Slots are said again when their lease has no more than this.
-const RENEW_BELOW: Duration = Duration::from_secs(6);
+const RENEW_BELOW: Duration = Duration::from_secs(5);
 /// For how long a refusal of the ledger is repeated without asking: a flood asks twenty times a second.
 const REPEATED_FOR: Duration = Duration::from_millis(50);
 /// The stretch by which what this node admits is measured.

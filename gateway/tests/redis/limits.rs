@@ -198,5 +198,5 @@ async fn the_slots_of_a_node_that_dies_return_with_their_lease() {
     until("a slot has returned", async || fleet.nodes[0].chat().await == StatusCode::OK).await;
     println!("the slots of a dead node returned after {:?}", began.elapsed());
     println!("{} asks were late", late(&fleet).await);
-    assert!(began.elapsed() < Duration::from_secs(12));
+    assert!(began.elapsed() < Duration::from_secs(10));
 }
