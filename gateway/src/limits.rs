@@ -200,16 +200,19 @@ impl Allowance {
     pub fn look(&self, now: Duration, tokens: u64) -> Result<(), Full> {
         let mut state = self.lock();
         let now = state.window.advance(now);
-        match self.share.standing() {
-            Standing::Away => self.check(&state, now, tokens),
-            Standing::Slow => {
-                self.refused(&state, now, tokens).map_or(Ok(()), Err).and_then(|()| {
-                    // What is set aside is not looked at: at worst a request comes here in vain.
-                    self.check(&state, now, tokens)
-                })
+        let standing = self.share.standing();
+        if standing != Standing::Away {
+            if let Some(full) = self.refused(&state, now, tokens) {
+                return Err(full);
             }
-            Standing::Quick => self.refused(&state, now, tokens).map_or(Ok(()), Err),
+            let (load, in_flight) = (self.load(tokens), u64::from(state.in_flight));
+            let purse = state.purse.as_ref();
+            let has = purse.is_some_and(|purse| purse.has(now, &self.limits, load, in_flight));
+            if has || standing == Standing::Quick {
+                return Ok(());
+            }
         }
+        self.check(&state, now, tokens)
     }
 
     /// Takes the place of a request of about `tokens`: of what is set aside, or of this node's share.

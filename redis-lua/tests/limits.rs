@@ -1,9 +1,14 @@
 //! The limits' script against the rule it carries: histories by chance through both, on a real server.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop loudly"
+)]
 
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+mod servers;
+
 use std::time::{Duration, Instant};
 
 use redis_lua::keys::Keys;
@@ -11,45 +16,12 @@ use redis_lua::limits::{
     Answer, Book, Correction, Figures, Kind, Load, Subject, Turn, Verdict, What,
 };
 
+use crate::servers::Standalone;
+
 const SOURCE: &str = include_str!("../lua/limit_turn.lua");
 
-struct Server {
-    child: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Server {
-    fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let folder = tempfile::tempdir().unwrap();
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(["--appendonly", "no", "--dir"])
-            .arg(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self { child, port, _folder: folder };
-        let until = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "the server does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        server
-    }
-
-    fn connect(&self) -> redis::Connection {
-        let url = format!("redis://127.0.0.1:{}/", self.port);
-        redis::Client::open(url).unwrap().get_connection().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn connect(server: &Standalone) -> redis::Connection {
+    redis::Client::open(server.url()).unwrap().get_connection().unwrap()
 }
 
 /// The script by a clock that the test sets.
@@ -167,8 +139,8 @@ impl History {
 
 #[test]
 fn by_chance_the_script_and_the_rule_answer_alike() {
-    let server = Server::start();
-    let mut connection = server.connect();
+    let server = Standalone::start();
+    let mut connection = connect(&server);
     let script = redis::Script::new(&by_our_clock());
     let (mut steps, mut granted, mut refused) = (0, 0, [0; 3]);
     for _ in 0..60 {
@@ -198,6 +170,18 @@ fn by_chance_the_script_and_the_rule_answer_alike() {
     assert!(steps >= 20_000 && granted > 1_000 && refused.iter().all(|count| *count > 100));
 }
 
+#[test]
+fn the_keys_of_a_subject_share_a_slot_whatever_its_name() {
+    for kind in [Kind::Caller, Kind::Model, Kind::Endpoint] {
+        for name in ["a", "m/b", "}{", "{}", "", "a b%", "ü\n"] {
+            let subject = Subject::new(&Keys::new("test"), kind, name);
+            let [minute, slots] = subject.keys().map(|key| redis_lua::slot::of(key.as_bytes()));
+            assert_eq!(minute, slots, "{subject:?}");
+            assert!(subject.keys().iter().all(|key| key.matches('{').count() == 1), "{subject:?}");
+        }
+    }
+}
+
 /// One request of one node.
 fn one(figures: Figures, node: &str, tokens: u64) -> Turn {
     Turn {
@@ -212,8 +196,8 @@ fn one(figures: Figures, node: &str, tokens: u64) -> Turn {
 
 #[test]
 fn what_cannot_be_read_is_absent_and_counted() {
-    let server = Server::start();
-    let mut connection = server.connect();
+    let server = Standalone::start();
+    let mut connection = connect(&server);
     let script = redis::Script::new(SOURCE);
     let figures = Figures { requests: Some(10), tokens: None, slots: Some(5) };
     let subject = Subject::new(&Keys::new("test"), Kind::Model, "m");
@@ -241,8 +225,8 @@ fn what_cannot_be_read_is_absent_and_counted() {
 
 #[test]
 fn memory_is_bounded_and_ends() {
-    let server = Server::start();
-    let mut connection = server.connect();
+    let server = Standalone::start();
+    let mut connection = connect(&server);
     let script = redis::Script::new(&by_our_clock());
     let figures = Figures { requests: Some(1_000_000), tokens: None, slots: Some(5) };
     let subject = Subject::new(&Keys::new("test"), Kind::Endpoint, "m/e");
@@ -265,13 +249,13 @@ fn memory_is_bounded_and_ends() {
 
 #[test]
 fn two_writers_at_once_lose_nothing() {
-    let server = Server::start();
+    let server = Standalone::start();
     let figures = Figures { requests: Some(1_000_000), ..Figures::default() };
     let subject = Subject::new(&Keys::new("test"), Kind::Caller, "a");
     let began = Instant::now();
     let granted: usize = std::thread::scope(|scope| {
         let write = |node: &'static str| {
-            let (mut connection, subject) = (server.connect(), &subject);
+            let (mut connection, subject) = (connect(&server), &subject);
             scope.spawn(move || {
                 let script = redis::Script::new(SOURCE);
                 let turns = (0..1_000).map(|_| {
@@ -286,15 +270,15 @@ fn two_writers_at_once_lose_nothing() {
     });
     let took = began.elapsed();
     let read = Turn { demands: Vec::new(), ..one(figures, "a", 1) };
-    let last = run(&mut server.connect(), &redis::Script::new(SOURCE), &subject, &read);
+    let last = run(&mut connect(&server), &redis::Script::new(SOURCE), &subject, &read);
     println!("{granted} takes by two writers in {took:?}, {} counted", last.sum.requests);
     assert_eq!((granted, last.sum.requests), (2_000, 2_000));
 }
 
 #[test]
 fn slots_return_with_the_lease_of_who_died_and_at_once_to_who_came_back() {
-    let server = Server::start();
-    let mut connection = server.connect();
+    let server = Standalone::start();
+    let mut connection = connect(&server);
     let script = redis::Script::new(SOURCE);
     let figures = Figures { slots: Some(2), ..Figures::default() };
     let subject = Subject::new(&Keys::new("test"), Kind::Model, "m");

@@ -13,7 +13,8 @@ pub const CORS_ORIGINS_MAX: usize = 64;
 /// that part. While the members stay the same the fleet admits no more than the figure, or one for each
 /// node if there are more nodes. In a minute in which a member joins, restarts or drains it may be more,
 /// by at most that member's part; and in a split that lasts longer than `member_grace`, by less than
-/// half.
+/// half. With `cluster.backend: redis` the figures hold for the fleet as they are, wherever the requests
+/// fall, and each node goes by its part while Redis is away or slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Requests in any sliding minute, 1 to 10⁹.

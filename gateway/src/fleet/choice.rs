@@ -287,7 +287,7 @@ impl Pool {
     ) -> Option<Chosen> {
         let judge = asker.judge(endpoint);
         if !endpoint.is_promising_to(now, &judge) {
-            charge.map(Charge::cancel);
+            charge.into_iter().for_each(Charge::cancel);
             return None;
         }
         let admission = admit_with(now, asker.errand(), (endpoint, &judge), charge)?;

@@ -12,7 +12,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use redis_lua::limits::{Answer, CORRECTIONS_MAX, Correction, Figures, Load, Turn, Window, spare};
+use redis_lua::limits::{
+    Answer, CORRECTIONS_MAX, Correction, Figures, Load, SLOT_RETURNS_IN, Turn, Window, spare,
+};
 
 use super::{Figure, Full, Left, What};
 use crate::config::Limits;
@@ -20,9 +22,9 @@ use crate::config::Limits;
 /// For how long what was set aside may be used, from before it was asked for.
 const HOLD: Duration = Duration::from_secs(1);
 /// For how long slots are this node's unless it says so again: so soon they return if it dies.
-const LEASE: Duration = Duration::from_secs(10);
+const LEASE: Duration = Duration::from_secs(8);
 /// Slots are said again when their lease has no more than this.
-const RENEW_BELOW: Duration = Duration::from_secs(6);
+const RENEW_BELOW: Duration = Duration::from_secs(5);
 /// For how long a refusal of the ledger is repeated without asking: a flood asks twenty times a second.
 const REPEATED_FOR: Duration = Duration::from_millis(50);
 /// The stretch by which what this node admits is measured.
@@ -64,6 +66,13 @@ struct Portion {
     at: u64,
     until: Duration,
     left: Load,
+}
+
+impl Portion {
+    /// Whether a request of this load may be admitted by it.
+    fn fits(&self, now: Duration, load: Load) -> bool {
+        now < self.until && self.left.requests >= load.requests && self.left.tokens >= load.tokens
+    }
 }
 
 /// What the ledger last said of all nodes together.
@@ -125,21 +134,25 @@ impl Purse {
         load: Load,
         in_flight: u64,
     ) -> Option<u64> {
-        let has_slot = now < self.slots_until && in_flight < self.slots;
-        if limits.concurrency.is_some() && !has_slot {
+        if !self.has_slot(now, limits, in_flight) {
             return None;
         }
-        if !figures(limits).has_minute() {
+        if !limits.has_minute() {
             return Some(0);
         }
-        let fits = |portion: &&mut Portion| {
-            now < portion.until
-                && portion.left.requests >= load.requests
-                && portion.left.tokens >= load.tokens
-        };
-        let portion = self.portions.iter_mut().find(fits)?;
+        let portion = self.portions.iter_mut().find(|portion| portion.fits(now, load))?;
         portion.left.remove(load);
         Some(portion.at)
+    }
+
+    /// Whether [`Self::take`] would find enough.
+    pub(super) fn has(&self, now: Duration, limits: &Limits, load: Load, in_flight: u64) -> bool {
+        self.has_slot(now, limits, in_flight)
+            && (!limits.has_minute() || self.portions.iter().any(|portion| portion.fits(now, load)))
+    }
+
+    fn has_slot(&self, now: Duration, limits: &Limits, in_flight: u64) -> bool {
+        limits.concurrency.is_none() || (now < self.slots_until && in_flight < self.slots)
     }
 
     /// Notes that something was admitted, by whatever way.
@@ -197,9 +210,11 @@ impl Purse {
         let requests = view.sum.requests.saturating_add(debt.requests);
         let tokens = view.sum.tokens.saturating_add(debt.tokens);
         let [requests_reset, tokens_reset] = view.resets;
+        let slots = limits.concurrency.map(u64::from);
         let all = [
             full(What::Requests, limits.rpm, requests, 1, requests_reset),
             full(What::Tokens, limits.tpm, tokens, load.tokens, tokens_reset),
+            full(What::Concurrency, slots, view.slots_of_all, 1, SLOT_RETURNS_IN),
         ];
         all.into_iter().flatten().max_by_key(|full| full.returns_in)
     }
@@ -315,7 +330,7 @@ impl Purse {
         wanted.remove(there);
         let requests = spare(limits.rpm, used.requests, wanted.requests.max(1));
         let tokens = spare(limits.tpm, used.tokens, wanted.tokens.max(1));
-        let has_place = self.portions.len() < PORTIONS_MAX && figures(limits).has_minute();
+        let has_place = self.portions.len() < PORTIONS_MAX && limits.has_minute();
         // Not so few tokens that no usual request could be admitted by them.
         let is_enough = tokens.saturating_mul(recent.requests) >= recent.tokens;
         if is_short && has_place && is_enough && requests > 0 && tokens > 0 {

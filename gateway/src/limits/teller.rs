@@ -123,6 +123,8 @@ impl Teller {
         let whom = demand.allowance.whom().clone();
         let allowance = Arc::clone(&demand.allowance);
         let Some(entry) = self.entry(&allowance) else { return };
+        // The newest limits are those of whoever asks; what runs on may have begun under others.
+        entry.allowance = allowance;
         if entry.waiting.len() < WAITING_MAX {
             entry.waiting.push_back(demand);
             self.turn(&whom);
@@ -136,7 +138,7 @@ impl Teller {
         }
     }
 
-    /// What is known of a subject, of this node's newest limits.
+    /// What is known of a subject.
     fn entry(&mut self, allowance: &Arc<Allowance>) -> Option<&mut Entry> {
         let whom = allowance.whom();
         if !self.known.contains_key(whom) {
@@ -153,9 +155,7 @@ impl Teller {
             };
             self.known.insert(whom.clone(), entry);
         }
-        let entry = self.known.get_mut(whom)?;
-        entry.allowance = Arc::clone(allowance);
-        Some(entry)
+        self.known.get_mut(whom)
     }
 
     /// Takes the next turn of a subject, if there is something to say and none is under way.
@@ -194,7 +194,11 @@ impl Teller {
 
     /// Takes what became of a turn; `None`: it was cut off.
     fn turned(&mut self, turned: Option<Turned>) {
-        let Some(Turned { allowance, turn, demands, sent, result }) = turned else { return };
+        let Some(Turned { allowance, turn, demands, sent, result }) = turned else {
+            // Nobody knows whose it was, and no subject must wait for it for ever.
+            self.known.values_mut().for_each(|entry| entry.is_busy = false);
+            return;
+        };
         let now = clock::now();
         self.measure(now.saturating_sub(sent), result.as_ref().err());
         if let Some(torn) = result.as_ref().ok().map(|answer| answer.torn).filter(|torn| *torn > 0)
