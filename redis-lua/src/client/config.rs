@@ -163,7 +163,7 @@ fn parse(url: &str, default_port: u16) -> Result<(Address, bool), &'static str> 
         return Err("only a host and a port may follow; database 0 is used");
     }
     let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && !port.ends_with(']') => {
+        Some((host, port)) if !port.ends_with(']') => {
             (host, port.parse().map_err(|_| "the port is no number up to 65535")?)
         }
         Some(_) | None => (rest, default_port),

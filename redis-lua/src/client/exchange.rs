@@ -22,10 +22,14 @@ use super::table::Table;
 use super::tally::Tally;
 use crate::error::Trouble;
 
-/// So often a call is sent anew, at most.
+/// So often a call is sent elsewhere, or with its script, at most.
 const REDIRECTS_MAX: u32 = 5;
 /// How long a call waits that is refused while its keys move.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
+/// So often it waits, at most.
+const WAITS_MAX: u32 = 20;
+/// So often it is sent anew since a server was no primary any more.
+const DEMOTIONS_MAX: u32 = 1;
 
 /// What is to be brought.
 pub(super) enum Errand<'a> {
@@ -59,7 +63,17 @@ struct Open {
     sent_to: Option<(Address, bool)>,
     /// Whether the server has to be given the script's text.
     is_whole: bool,
+    /// How often it was sent anew, and how often it was not the right moment.
     tries: u32,
+    waits: u32,
+    /// How often a server turned out to be no primary any more.
+    demotions: u32,
+}
+
+impl Open {
+    fn is_spent(&self) -> bool {
+        self.tries > REDIRECTS_MAX || self.waits > WAITS_MAX || self.demotions > DEMOTIONS_MAX
+    }
 }
 
 /// The errands for one server.
@@ -98,6 +112,8 @@ pub(super) async fn bring(
             sent_to: None,
             is_whole: false,
             tries: 0,
+            waits: 0,
+            demotions: 0,
         })
         .collect();
     let mut table = ways.table.clone();
@@ -257,54 +273,61 @@ fn settle(
         }
     };
     for (mut open, answer) in batch.open.into_iter().zip(answers) {
-        open.tries += 1;
-        let is_last = open.tries > REDIRECTS_MAX;
-        open.sent_to = None;
-        match meaning(answer, &batch.address) {
-            Meaning::Settled(result) => {
-                if matches!(&result, Err(trouble) if trouble.is_everywhere()) {
-                    batch.poke.notify_one();
-                }
-                keep(results, open.index, result);
-                continue;
-            }
-            Meaning::Elsewhere { address, is_once } => {
-                ways.tally.redirected();
-                if !is_once {
-                    ways.look.notify_one();
-                }
-                keep(
-                    results,
-                    open.index,
-                    Err(Trouble::Refused(if is_once { "ASK" } else { "MOVED" })),
-                );
-                if !ways.table.borrow().links.contains_key(&address) {
-                    // A full queue means that it is under way.
-                    let _ = ways.guests.try_send(address.clone());
-                    again.has_to_wait = true;
-                }
-                open.sent_to = Some((address, is_once));
-            }
-            Meaning::ScriptUnknown => {
-                ways.tally.missed_script();
-                keep(results, open.index, Err(Trouble::Refused("NOSCRIPT")));
-                open.is_whole = true;
-            }
-            Meaning::NotNow(trouble) => {
-                keep(results, open.index, Err(trouble));
-                again.has_to_wait = true;
-            }
-            Meaning::Demoted => {
-                ways.look.notify_one();
+        let meaning = meaning(answer, &batch.address);
+        if let Meaning::Settled(result) = meaning {
+            if matches!(&result, Err(trouble) if trouble.is_everywhere()) {
                 batch.poke.notify_one();
-                keep(results, open.index, Err(Trouble::Refused("READONLY")));
-                // Once more only, should the primary be found elsewhere in time.
-                open.tries = open.tries.max(REDIRECTS_MAX);
+            }
+            keep(results, open.index, result);
+            continue;
+        }
+        if matches!(meaning, Meaning::Demoted) {
+            batch.poke.notify_one();
+        }
+        keep(results, open.index, Err(renew(ways, &mut open, meaning, again)));
+        if !open.is_spent() {
+            again.open.push(open);
+        }
+    }
+}
+
+/// Makes an errand ready to go out again, and tells what became of it should it not.
+fn renew(ways: &Ways<'_>, open: &mut Open, meaning: Meaning, again: &mut Again) -> Trouble {
+    match meaning {
+        Meaning::Settled(_) => Trouble::Away,
+        Meaning::Elsewhere { address, is_once } => {
+            ways.tally.redirected();
+            if !is_once {
+                ways.look.notify_one();
+            }
+            if !ways.table.borrow().links.contains_key(&address) {
+                // A full queue means that it is under way.
+                let _ = ways.guests.try_send(address.clone());
                 again.has_to_wait = true;
             }
+            open.sent_to = Some((address, is_once));
+            open.tries += 1;
+            Trouble::Refused(if is_once { "ASK" } else { "MOVED" })
         }
-        if !is_last {
-            again.open.push(open);
+        Meaning::ScriptUnknown => {
+            ways.tally.missed_script();
+            open.is_whole = true;
+            open.tries += 1;
+            Trouble::Refused("NOSCRIPT")
+        }
+        Meaning::NotNow(trouble) => {
+            // It is asked again where it was sent to: its keys are on their way there.
+            again.has_to_wait = true;
+            open.waits += 1;
+            trouble
+        }
+        Meaning::Demoted => {
+            ways.look.notify_one();
+            // Once more only, should the primary be found elsewhere in time.
+            open.sent_to = None;
+            open.demotions += 1;
+            again.has_to_wait = true;
+            Trouble::Refused("READONLY")
         }
     }
 }

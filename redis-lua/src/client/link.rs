@@ -67,6 +67,8 @@ impl Keeper {
     /// Keeps the connection for as long as somebody listens.
     pub(super) async fn keep(self) {
         let mut pause = PAUSE_MIN;
+        // A server that was never good is believed to be bad at once.
+        let mut failures = STRIKES;
         let mut is_first = true;
         while !self.reports.is_closed() {
             if !std::mem::take(&mut is_first) {
@@ -74,25 +76,21 @@ impl Keeper {
             }
             let trouble = match self.connect().await {
                 Ok(wire) => {
-                    pause = PAUSE_MIN;
                     let began = Instant::now();
-                    match self.stay(wire).await {
-                        // Lost, perhaps for a moment only: the next dial tells.
-                        None => {
-                            self.look.notify_one();
-                            self.report(State::Dialling).await;
-                            if began.elapsed() < PAUSE_MAX {
-                                sleep(jittered(PAUSE_MIN)).await;
-                            }
-                            continue;
-                        }
-                        Some(trouble) => trouble,
+                    let trouble = self.stay(wire).await;
+                    // One that is lost at once, again and again, is dialled with growing pauses.
+                    if began.elapsed() > PAUSE_MAX {
+                        (pause, failures) = (PAUSE_MIN, 0);
                     }
+                    trouble
                 }
-                Err(trouble) => trouble,
+                Err(trouble) => {
+                    failures = failures.saturating_add(1);
+                    (failures >= STRIKES).then_some(trouble)
+                }
             };
-            self.report(State::Down(trouble)).await;
             self.look.notify_one();
+            self.report(trouble.map_or(State::Dialling, State::Down)).await;
             sleep(jittered(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
