@@ -91,6 +91,7 @@ pub struct Admin {
     /// How many connections each address has; at most [`CONNECTIONS_MAX`] addresses.
     connected: Mutex<BTreeMap<IpAddr, usize>>,
     gossip: Option<Arc<gossip::Stats>>,
+    ledger: Option<redis_lua::client::Client>,
     is_draining: AtomicBool,
     suspect_unready: bool,
     of: Denominator,
@@ -113,7 +114,7 @@ impl Admin {
         seat: &Arc<Seat>,
         (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
-        carrier: Option<&gossip::Carrier>,
+        (carrier, ledger): (Option<&gossip::Carrier>, Option<&redis_lua::client::Client>),
         (tokens, reload): (Arc<Tokens>, Arc<Reload>),
     ) -> Self {
         Self {
@@ -130,6 +131,7 @@ impl Admin {
             door: Door::new(meters),
             connected: Mutex::default(),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),
+            ledger: ledger.cloned(),
             is_draining: AtomicBool::new(false),
             suspect_unready: config
                 .cluster

@@ -2,6 +2,7 @@
 //! every part.
 
 mod departure;
+mod ledger;
 mod live;
 
 use std::io;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use gossip::{Carrier, Mine, Ours};
 use hyper::header::HeaderValue;
 use quorum::{Card, NodeId, Standing};
+use redis_lua::client::Client;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -23,7 +25,7 @@ use self::live::Live;
 pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
 use crate::clock;
-use crate::cluster::{Parts, Seat};
+use crate::cluster::{Courier, Parts, Seat};
 use crate::config::{ClusterTls, Config};
 use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
@@ -69,6 +71,9 @@ pub enum StartError {
     /// The way to the collector of traces.
     #[error("telemetry.otlp.endpoint: {0}")]
     Collector(#[from] upstream::TlsError),
+    /// The way to the Redis in which the fleet decides.
+    #[error("redis: {0}")]
+    Redis(#[from] redis_lua::error::RedisError),
     /// The carrier of the cluster.
     #[error("cluster: {0}")]
     Gossip(#[from] gossip::GossipError),
@@ -156,8 +161,8 @@ impl App {
         let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
         membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
         let known = (tokens, Arc::clone(&reload));
-        let admin =
-            Admin::new(config, &seat, (&history, &events), &meters, carrier.as_ref(), known);
+        let talk = (carrier.as_ref(), ground.ledger.as_ref());
+        let admin = Admin::new(config, &seat, (&history, &events), &meters, talk, known);
         let admin = Arc::new(admin);
         service.spawn(Arc::clone(&seat).run(ours, mine_out, service.stopped()));
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -230,6 +235,7 @@ struct Ground {
     seat: Arc<Seat>,
     tracing: Option<(Arc<Tracer>, Exporter)>,
     carrier: Option<Carrier>,
+    ledger: Option<Client>,
     ours: watch::Receiver<Ours>,
     mine_out: watch::Sender<Mine>,
     mine: watch::Receiver<Mine>,
@@ -275,6 +281,11 @@ impl Ground {
             service.spawn(keeper.run(Arc::clone(&seat), service.stopped()));
         }
         keep_roll(config, &seat, &mut membership);
+        let ledger = ledger::open(config, &mut service)?;
+        if let Some((client, keys)) = &ledger {
+            let courier = Courier::new(&seat, client.clone(), keys.clone());
+            membership.spawn(courier.run(membership.stopped()));
+        }
         // Before the first request, which must not find the whole of a limit.
         seat.share_out(clock::now());
         service.spawn(fold(Arc::clone(&meters), service.stopped()));
@@ -289,6 +300,7 @@ impl Ground {
             seat,
             tracing,
             carrier,
+            ledger: ledger.map(|(client, _)| client),
             ours,
             mine_out,
             mine,
@@ -358,11 +370,13 @@ async fn carry(
     mine: watch::Receiver<Mine>,
     membership: &mut Tasks,
 ) -> Result<(watch::Receiver<Ours>, Option<Carrier>), StartError> {
-    let Some(cluster) = &config.cluster else {
+    let gossip =
+        config.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.gossip.as_ref()?)));
+    let Some((cluster, wire)) = gossip else {
         let (_, ours) = watch::channel(Ours::default());
         return Ok((ours, None));
     };
-    let tls = match &cluster.tls {
+    let tls = match &wire.tls {
         ClusterTls::Files { ca, cert, key } => {
             gossip::Tls::Files { ca: ca.clone(), cert: cert.clone(), key: key.clone() }
         }
@@ -372,12 +386,12 @@ async fn carry(
         cluster_id: cluster.id.clone(),
         node_id: cluster.node_id.clone(),
         generation,
-        listen: cluster.listen,
-        advertise: cluster.advertise.clone(),
-        seeds: cluster.seeds.clone(),
+        listen: wire.listen,
+        advertise: wire.advertise.clone(),
+        seeds: wire.seeds.clone(),
         gossip_interval: cluster.gossip_interval,
         tls,
-        push: cluster.push,
+        push: wire.push,
     };
     let (carrier, running) = gossip::start(settings, mine, membership.stopped()).await?;
     membership.spawn(running);

@@ -6,11 +6,14 @@
 //! the same loop with nobody to hear, so that overrides and recovery work the same.
 
 mod chronicle;
+pub mod clerk;
 mod commands;
+mod courier;
 mod deputy;
 mod herald;
 mod holders;
 mod probe;
+mod reach;
 #[cfg(test)]
 pub(crate) mod rehearsal;
 
@@ -31,9 +34,11 @@ use tokio::time::Instant;
 use self::chronicle::{Chronicle, Line};
 use self::commands::{Asked, Seeds};
 pub use self::commands::{NotJoined, Refused};
+pub use self::courier::Courier;
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
+pub use self::reach::{Link, Reach, Reached};
 use crate::clock;
 use crate::config;
 use crate::events::Events;
@@ -74,6 +79,10 @@ pub struct Seat {
     /// How far an operator wants this node to go.
     asked: Asked,
     seeds: Seeds,
+    /// How this node stands with the ledger; `None`: there is none.
+    reach: Option<Reach>,
+    /// Woken after each round.
+    rounds: Notify,
     /// When the loop last went round, in milliseconds; [`ENDED`]: it has ended in good order.
     round_ms: AtomicU64,
 }
@@ -108,7 +117,10 @@ impl Seat {
     ) -> Self {
         let deputy = Deputy::new(me.clone(), council_rule(cluster), fleet, clock::now());
         deputy.council().live_as(generation);
-        let seeds = cluster.map(|cluster| cluster.seeds.clone()).unwrap_or_default();
+        let wire = cluster.and_then(|cluster| cluster.gossip.as_ref());
+        let seeds = wire.map(|wire| wire.seeds.clone()).unwrap_or_default();
+        let redis = cluster.and_then(config::Cluster::redis);
+        let reach = redis.map(|redis| Reach::new(clock::now(), redis));
         let holders = Mutex::new(Holders::new(me.clone(), seeds.len()));
         Self {
             me,
@@ -125,6 +137,8 @@ impl Seat {
             beats: Mutex::default(),
             asked: Asked::default(),
             seeds: Mutex::new(seeds),
+            reach,
+            rounds: Notify::new(),
             round_ms: AtomicU64::new(millis(clock::now())),
         }
     }
@@ -148,6 +162,11 @@ impl Seat {
     pub fn heard_ago(&self, id: &NodeId) -> Option<Duration> {
         let beat = lock(&self.beats).get(id).copied();
         beat.map(|beat| clock::instant().saturating_duration_since(beat))
+    }
+
+    /// How this node stands with the ledger; `None`: there is none.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
     }
 
     /// How long before `now` the loop last went round; `None`: it has ended in good order. Before its
@@ -244,6 +263,7 @@ impl Seat {
                 *lock(&self.beats) = heard.beats;
             }
             self.round(&mine, heard);
+            self.rounds.notify_one();
             self.round_ms.store(millis(clock::now()), Ordering::Relaxed);
         }
     }

@@ -16,10 +16,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorum::Denominator;
-
 mod address;
 mod check;
+mod cluster;
 mod codes;
 mod error;
 mod file;
@@ -39,6 +38,9 @@ use self::overrides::Overrides;
 use crate::fnv;
 
 pub use address::is_metadata_address;
+pub use cluster::{
+    Backend, Cluster, ClusterTls, OnUnavailable, QuorumConfig, Redis, RedisMode, RedisTls, Wire,
+};
 pub use codes::{STATUS_CODES_MAX, StatusClass, StatusCodes};
 pub use error::{ConfigError, nearest};
 pub use limits::{
@@ -60,6 +62,8 @@ pub const ENDPOINTS_MAX: usize = 10_000;
 pub const ALIASES_MAX: usize = 64;
 /// Most seeds a node is given.
 pub const SEEDS_MAX: usize = 64;
+/// Most addresses of a Redis.
+pub const REDIS_URLS_MAX: usize = 16;
 /// Most pools in one `fallback`.
 pub const FALLBACK_MAX: usize = 8;
 /// Most entries of `retry.on`.
@@ -275,68 +279,6 @@ pub struct Admin {
     pub read_token: Option<Secret>,
     /// Whether the page of metrics wants a token as well; given only together with `token`.
     pub protect_metrics: bool,
-}
-
-/// The fleet this node belongs to, and how it speaks to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cluster {
-    /// Name of the fleet, equal on all its nodes; 1 to 63 of `[A-Za-z0-9._-]`.
-    pub id: String,
-    /// Name of this node, unique in the fleet and the name in its certificate; 1 to 63 of
-    /// `[a-z0-9.-]`.
-    pub node_id: String,
-    /// Where the other nodes' packets arrive (UDP).
-    pub listen: SocketAddr,
-    /// What the other nodes are told to connect to, as `host:port`; `listen` by default (its port 0
-    /// then stands for the port that was bound).
-    pub advertise: String,
-    /// Nodes to ask first, as `host:port`; at most [`SEEDS_MAX`].
-    pub seeds: Vec<String>,
-    /// How the nodes know each other.
-    pub tls: ClusterTls,
-    /// Time between two rounds of gossip; 50 ms to 60 s, 1 s by default.
-    pub gossip_interval: Duration,
-    /// Whether news is also sent directly to all live members; true by default. Without it gossip
-    /// alone brings it, within two intervals.
-    pub push: bool,
-    /// When a majority is one.
-    pub quorum: QuorumConfig,
-}
-
-/// How the nodes of a fleet know each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterTls {
-    /// Both sides show a certificate signed by the fleet's authority.
-    Files {
-        /// Certificates of the authority (PEM).
-        ca: PathBuf,
-        /// Certificate of this node (PEM).
-        cert: PathBuf,
-        /// Private key of this node (PEM).
-        key: PathBuf,
-    },
-    /// Nobody proves anything; for a trial on loopback, and only when asked for by name.
-    Insecure,
-}
-
-/// When a majority of the fleet is one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuorumConfig {
-    /// The electorate is never taken to be smaller than this; 0 sets no floor, at most 1,000.
-    pub expected_members: usize,
-    /// How long a lost member still counts; 60 s by default.
-    pub member_grace: Duration,
-    /// Longest time an opening by the fleet lasts if nobody ends it; 30 min by default.
-    pub max_open: Duration,
-    /// How long a node only watches after a start or a pause; 3 s by default.
-    pub observe: Duration,
-    /// Who forms the denominator; all members by default.
-    pub of: Denominator,
-    /// The largest share of a pool that votes may have out at once, in thousandths, 1 to 1,000;
-    /// 1,000 by default. At least one endpoint may always be out.
-    pub max_open_share_milli: u32,
-    /// Whether a node that suspects itself says that it is not ready; not by default.
-    pub suspect_unready: bool,
 }
 
 /// Where the state of the circuits is kept, so that a restart does not forget what is sick. It is

@@ -143,6 +143,13 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message).retry_after(returns_in)
     }
 
+    /// 503: what decides about the endpoints is away, and the gateway is configured to serve nobody then.
+    pub fn state_unavailable() -> Self {
+        let message = "The gateway does not know the state of its endpoints for the moment.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", message)
+            .retry_after(Duration::from_secs(1))
+    }
+
     /// 502: no endpoint could be reached.
     pub fn upstream_unavailable() -> Self {
         let message = "No endpoint of this model could be reached.";

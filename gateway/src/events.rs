@@ -56,13 +56,15 @@ pub enum Kind {
     Config,
     /// A member stops taking traffic.
     Drain,
+    /// Redis decides, or something else does since it is away.
+    Redis,
     /// What was missed can no longer be told.
     Gap,
 }
 
 impl Kind {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Breaker,
         Self::Vote,
         Self::Flip,
@@ -72,6 +74,7 @@ impl Kind {
         Self::Override,
         Self::Config,
         Self::Drain,
+        Self::Redis,
         Self::Gap,
     ];
 
@@ -87,6 +90,7 @@ impl Kind {
             Self::Override => "override",
             Self::Config => "config",
             Self::Drain => "drain",
+            Self::Redis => "redis",
             Self::Gap => "gap",
         }
     }

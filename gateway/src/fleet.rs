@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorum::EndpointKey;
@@ -43,6 +43,8 @@ pub struct Fleet {
     ticked_ms: AtomicU64,
     /// Which part of every limit this node holds.
     share: Arc<Share>,
+    /// Whether requests for models are refused.
+    is_barred: Arc<AtomicBool>,
 }
 
 impl Fleet {
@@ -55,6 +57,7 @@ impl Fleet {
             pauses: HashMap::new(),
             ticked_ms: AtomicU64::new(u64::MAX),
             share: Arc::default(),
+            is_barred: Arc::default(),
         };
         nothing.succeeded(pools, meters, sink).0
     }
@@ -63,6 +66,17 @@ impl Fleet {
     /// until the cluster says another.
     pub fn share(&self) -> &Arc<Share> {
         &self.share
+    }
+
+    /// Refuses all requests for models from here on, or no longer: what decides about the endpoints is
+    /// away, and the configuration wants none to be served then.
+    pub fn bar(&self, is_barred: bool) {
+        self.is_barred.store(is_barred, Ordering::Relaxed);
+    }
+
+    /// Whether all requests for models are refused; read by each request, under no lock.
+    pub fn is_barred(&self) -> bool {
+        self.is_barred.load(Ordering::Relaxed)
     }
 
     /// The pool that serves `model`, by its name or an alias.

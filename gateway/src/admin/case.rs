@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use breaker::View;
 use quorum::view::EndpointView;
-use quorum::{Council, NodeId};
+use quorum::{Council, NodeId, Reliance};
 
+use crate::cluster::Reached;
 use crate::fleet::{Endpoint, Pool};
 
 /// One endpoint at one moment.
@@ -44,6 +45,10 @@ pub(crate) struct Seated {
     pub(crate) quorum: usize,
     /// In how long this node lets go of what the fleet has out, since no majority is live.
     pub(crate) lets_go_in: Option<Duration>,
+    /// By what the fleet's verdicts come about.
+    pub(crate) reliance: Reliance,
+    /// How it stands with the ledger; `None`: there is none.
+    pub(crate) reached: Option<Reached>,
 }
 
 impl Seated {
@@ -56,7 +61,14 @@ impl Seated {
             live: council.live_count(),
             quorum: council.quorum(),
             lets_go_in: council.lets_go_in(now),
+            reliance: council.reliance(),
+            reached: None,
         }
+    }
+
+    /// The same of a node whose fleet decides in a ledger that it stands so with.
+    pub(crate) fn by(self, reached: Option<Reached>) -> Self {
+        Self { reached, ..self }
     }
 
     /// Whether there is nobody to agree with.
@@ -67,6 +79,11 @@ impl Seated {
     /// Whether no majority is live, so that the fleet neither opens nor closes anything.
     pub(crate) fn is_frozen(&self) -> bool {
         self.live < self.quorum
+    }
+
+    /// Whether each node goes by its own breaker, since the ledger is away and nothing else is to decide.
+    pub(crate) fn is_on_its_own(&self) -> bool {
+        self.reliance == Reliance::Alone
     }
 }
 

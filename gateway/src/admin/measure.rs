@@ -14,9 +14,11 @@ use gossip::Reject;
 use quorum::electorate::Presence;
 use quorum::view::Glance;
 use quorum::{Council, Standing};
+use redis_lua::client::{Client, Figures};
 
 use super::{Admin, tenants};
 use crate::clock;
+use crate::cluster::{Link, Reached};
 use crate::fleet::Endpoint;
 use crate::metrics::{Meters, process};
 
@@ -24,6 +26,11 @@ use crate::metrics::{Meters, process};
 const MEMBER_STATES: [&str; 5] = ["live", "suspect", "draining", "left", "lost"];
 
 impl Admin {
+    /// What was counted of the traffic with the ledger; nothing where there is none.
+    pub(super) fn ledger_figures(&self) -> Figures {
+        self.ledger.as_ref().map(Client::figures).unwrap_or_default()
+    }
+
     /// Everything that is counted, as Prometheus text.
     pub(super) fn metrics(&self) -> String {
         let (now, meters) = (clock::now(), &*self.meters);
@@ -47,6 +54,9 @@ impl Admin {
         meters.gauge("config_info", &[("hash", &card.config_hash)]).set(1.0);
         if let Some(stats) = &self.gossip {
             carried(meters, stats);
+        }
+        if let Some(reached) = self.reached() {
+            decided(meters, &reached, &self.ledger_figures());
         }
         let mut page = meters.render();
         process::write(&mut page);
@@ -98,6 +108,19 @@ fn count_members(meters: &Meters, council: &Council, now: Duration) {
     }
     for (state, count) in counts {
         meters.gauge("members", &[("state", state)]).set(f64::from(count));
+    }
+}
+
+/// How the ledger fares.
+fn decided(meters: &Meters, reached: &Reached, figures: &Figures) {
+    let is_up = f64::from(u8::from(reached.link == Link::Up));
+    meters.gauge("redis_up", &[]).set(is_up);
+    let counter = |name: &str, count| meters.counter(name, &[]).absolute(count);
+    counter("redis_fallback_seconds_total", reached.fallback.as_secs());
+    counter("ledger_conflicts_total", reached.conflicts);
+    counter("redis_reconnects_total", figures.reconnects);
+    for (kind, count) in &figures.troubles {
+        meters.counter("redis_errors_total", &[("kind", kind)]).absolute(*count);
     }
 }
 

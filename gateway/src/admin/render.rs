@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use quorum::view::MemberView;
-use quorum::{EndpointKey, Member};
+use quorum::{EndpointKey, Member, Reliance};
 
 use super::case::{Case, Seated};
-use super::view::cluster::{self, Cluster, LimitShare};
+use super::view::cluster::{self, Cluster, LimitShare, RedisRow};
 use super::view::endpoint::EndpointRow;
 use super::view::explain::Explained;
 use super::view::health::{Condition, Health, Readiness};
@@ -17,6 +17,7 @@ use super::view::member::{Me, MemberRow, Members};
 use super::view::millis;
 use super::{Admin, Reply, measure};
 use crate::clock;
+use crate::cluster::Reached;
 
 impl Admin {
     pub(super) fn health(&self) -> Reply {
@@ -48,8 +49,14 @@ impl Admin {
             config_error: self.reload.last_error().map(|failure| failure.message),
             pools_out: out.map(|pool| pool.name.clone()).collect(),
             pools: pools.len(),
-            can_decide: council.has_quorum(),
+            can_decide: council.has_quorum() && council.reliance() != Reliance::Alone,
+            reached: self.reached(),
         }
+    }
+
+    /// How this node stands with the ledger.
+    pub(super) fn reached(&self) -> Option<Reached> {
+        self.seat.reach().map(|reach| reach.look(clock::now()))
     }
 
     pub(super) fn members(&self) -> Members {
@@ -71,6 +78,7 @@ impl Admin {
 
     pub(super) fn cluster(&self) -> Cluster {
         let now = clock::now();
+        let reached = self.reached();
         let (part, card) = (self.seat.fleet().share().get(), self.seat.card());
         let config_skew = cluster::is_skewed(&card, &self.seat.members());
         let council = self.seat.council();
@@ -80,7 +88,11 @@ impl Admin {
             uptime_ms: millis(now),
             config_hash: card.config_hash,
             config_skew,
-            backend: if self.gossip.is_some() { "gossip" } else { "none" },
+            backend: match (&reached, &self.gossip) {
+                (Some(_), _) => "redis",
+                (None, Some(_)) => "gossip",
+                (None, None) => "none",
+            },
             electorate: council.electorate_size(),
             quorum: council.quorum(),
             live: council.live_count(),
@@ -88,12 +100,15 @@ impl Admin {
             suspect: council.is_suspect(),
             name_used_at: self.seat.duplicate(),
             limit_share: LimitShare { rank: part.rank(), among: part.among() },
-            can_decide: council.has_quorum() && council.electorate_size() > 1,
+            can_decide: council.has_quorum()
+                && council.electorate_size() > 1
+                && council.reliance() != Reliance::Alone,
             observing_ms: millis(council.observing_until().saturating_sub(now)),
             gossip: self
                 .gossip
                 .as_ref()
                 .map(|stats| measure::gossip_counts(stats).into_iter().collect()),
+            redis: reached.map(|reached| RedisRow::new(&reached, &self.ledger_figures())),
         }
     }
 
@@ -121,6 +136,7 @@ impl Admin {
     pub(super) fn explain(&self, key: &EndpointKey) -> Option<Explained> {
         let fleet = self.seat.fleet();
         let of = (&self.seat.me, &*fleet, self.of);
-        Explained::look(clock::now(), of, || self.seat.council(), key, &self.history.of(key))
+        let (now, reached) = (clock::now(), self.reached());
+        Explained::look(now, of, reached, || self.seat.council(), key, &self.history.of(key))
     }
 }

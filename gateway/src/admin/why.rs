@@ -190,6 +190,9 @@ fn opened(case: &Case<'_>) -> String {
             tally.counted, tally.quorum
         );
     }
+    if seat.is_on_its_own() {
+        return format!("{out}; Redis is away, and each node goes by its own breaker meanwhile");
+    }
     if seat.is_frozen() {
         let (live, electorate, quorum) = (seat.live, seat.electorate, seat.quorum);
         return format!(

@@ -187,6 +187,16 @@ pub(super) async fn cluster(client: &Client, output: Output) -> Result<(), Failu
         if value.get("name_used_at").is_some_and(|at| !at.is_null()) {
             lines.push(("NAME USED AT", word(value, "/name_used_at")));
         }
+        if value.get("redis").is_some_and(|redis| !redis.is_null()) {
+            lines.push(("redis", word(value, "/redis/sentence")));
+            let failed = number(value, "/redis/errors").filter(|count| *count > 0);
+            if let Some(failed) = failed {
+                lines.push((
+                    "redis calls",
+                    format!("{}, {failed} failed", word(value, "/redis/calls")),
+                ));
+            }
+        }
         let gossip = value.get("gossip").and_then(Value::as_object);
         let counts = gossip.into_iter().flatten();
         let counts: Vec<String> =

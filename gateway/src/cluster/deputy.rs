@@ -11,6 +11,7 @@
 //! - A round and a change of the endpoints take turns.
 
 mod adopt;
+mod papers;
 mod tries;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use quorum::{
 };
 
 pub use self::tries::{Mark, Try};
+use super::clerk::Clerk;
 use super::lock;
 use crate::fleet::{Endpoint, Fleet, Pool};
 
@@ -45,6 +47,9 @@ pub struct Deputy {
     /// Held for a whole round and for a change of the endpoints, so that neither meets half of the other.
     turn: Mutex<()>,
     council: Mutex<Council>,
+    /// What this node has to do with the ledger, if the fleet has one. Its lock is taken under the
+    /// council's.
+    clerk: Mutex<Clerk>,
     /// The endpoints whose canary slot this node holds. Bounded by the endpoints.
     lent: Mutex<BTreeMap<EndpointKey, Lent>>,
 }
@@ -76,7 +81,13 @@ impl Deputy {
             council.enrol(endpoint.key.clone(), enrolment(pool, endpoint));
         }
         let fleet = ArcSwap::new(fleet);
-        Self { fleet, turn: Mutex::default(), council: Mutex::new(council), lent: Mutex::default() }
+        Self {
+            fleet,
+            turn: Mutex::default(),
+            council: Mutex::new(council),
+            clerk: Mutex::default(),
+            lent: Mutex::default(),
+        }
     }
 
     /// The endpoints of the moment.

@@ -191,7 +191,8 @@ impl Rehearsal {
         };
         let history: Vec<Entry> = history.iter().filter_map(entry).collect();
         let of = (me, &**fleet, of);
-        let told = Explained::look(self.now, of, || deputy.council(), &key, &history).unwrap();
+        let told =
+            Explained::look(self.now, of, None, || deputy.council(), &key, &history).unwrap();
         serde_json::to_value(told).unwrap()
     }
 }

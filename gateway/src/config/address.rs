@@ -164,10 +164,20 @@ pub(super) fn plain_path(text: &str) -> Result<String, Refusal> {
 /// # Errors
 /// No port, or a host that is never to be called.
 pub(super) fn host_and_port(text: &str) -> Result<String, Refusal> {
+    let (_, port) = split_port(text)?;
+    port.ok_or_else(|| Refusal::new("has no port", "write host:port"))?;
+    host_and_port_or(text, 0)
+}
+
+/// Takes `host:port` or, where nothing but the port `usual` is to be expected, `host` alone, and
+/// gives both back in lower case.
+///
+/// # Errors
+/// A host that is never to be called, or no valid port.
+pub(super) fn host_and_port_or(text: &str, usual: u16) -> Result<String, Refusal> {
     let (host, port) = split_port(text)?;
-    let port = port.ok_or_else(|| Refusal::new("has no port", "write host:port"))?;
     let host = checked_host(host)?;
-    let port = checked_port(port)?;
+    let port = port.map_or(Ok(usual), checked_port)?;
     Ok(format!("{host}:{port}"))
 }
 

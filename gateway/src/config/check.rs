@@ -69,7 +69,7 @@ fn checked(source: &Source<'_>, file: &File) -> Result<Config, ConfigError> {
     Ok(Config {
         server,
         admin,
-        cluster: cluster::cluster(&root, &file.cluster)?,
+        cluster: cluster::cluster(&root, file)?,
         state: process::state(&root, &file.state)?,
         fail_closed: process::fail_closed(&root, &file.fail_closed)?,
         api_keys: callers::api_keys(&root, file, &pools)?,

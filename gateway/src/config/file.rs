@@ -32,9 +32,9 @@ pub(super) use tables::{
     AdminSection, ApiKeySection, CircuitSection, ClusterSection, ClusterTlsSection, CodeList,
     CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, HalfOpenSection,
     LimitsSection, LogSection, ModelSection, OpenSection, OtlpSection, P95Section, ProbeSection,
-    QuorumSection, RampSection, RetrySection, ServerSection, ServerTimeoutsSection,
-    ServerTlsSection, SlowSection, StateSection, TelemetrySection, TenantSection, TimeoutsSection,
-    UpstreamTlsSection,
+    QuorumSection, RampSection, RedisSection, RedisTlsSection, RetrySection, ServerSection,
+    ServerTimeoutsSection, ServerTlsSection, SlowSection, StateSection, TelemetrySection,
+    TenantSection, TimeoutsSection, UpstreamTlsSection,
 };
 
 /// Most YAML nodes in one file: some eighty for each of 10,000 endpoints if each has a rule of its

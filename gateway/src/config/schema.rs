@@ -203,7 +203,7 @@ mod tests {
 
     /// Settings that take any text, or one whose form has no name: a path, a header, an address, a
     /// secret. Whoever adds one looks at it and puts it here.
-    const TEXTS: [&str; 33] = [
+    const TEXTS: [&str; 40] = [
         "server.listen",
         "server.tls.cert",
         "server.tls.key",
@@ -218,6 +218,13 @@ mod tests {
         "cluster.tls.ca",
         "cluster.tls.cert",
         "cluster.tls.key",
+        "redis.urls",
+        "redis.username",
+        "redis.password",
+        "redis.sentinel_password",
+        "redis.tls.ca",
+        "redis.tls.cert",
+        "redis.tls.key",
         "state.file",
         "fail_closed.require_header",
         "fail_closed.allowed_paths",

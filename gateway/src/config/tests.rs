@@ -11,6 +11,7 @@ mod levels;
 mod overrides;
 mod plane;
 mod reach;
+mod redis;
 mod refused;
 mod telemetry;
 mod useless;
@@ -120,9 +121,11 @@ fn the_example_means_what_it_says() {
     assert_eq!(config.admin.token.unwrap().expose(), "hunter2-hunter2");
     let cluster = config.cluster.unwrap();
     assert_eq!(cluster.node_id, "gw-0");
-    assert_eq!(cluster.advertise, "10.1.2.3:7946");
-    assert_eq!(cluster.seeds, ["gw-0.gw:7946", "gw-1.gw:7946"]);
-    assert!(matches!(cluster.tls, ClusterTls::Files { .. }));
+    assert_eq!(cluster.backend, Backend::Gossip);
+    let wire = cluster.gossip.unwrap();
+    assert_eq!(wire.advertise, "10.1.2.3:7946");
+    assert_eq!(wire.seeds, ["gw-0.gw:7946", "gw-1.gw:7946"]);
+    assert!(matches!(wire.tls, ClusterTls::Files { .. }));
     assert_eq!(config.fail_closed.max_input_tokens, Some(16_000));
     let pool = &config.pools[0];
     assert_eq!(pool.aliases, ["gpt-4o"]);
@@ -180,9 +183,10 @@ fn a_node_announces_where_it_listens_unless_told_otherwise() {
     let cluster =
         "cluster: {id: c, node_id: n, listen: \"127.0.0.1:7946\", tls: {insecure: true}}\n";
     let found = parsed(&format!("{cluster}{SMALLEST}")).cluster.unwrap();
-    assert_eq!(found.advertise, "127.0.0.1:7946");
-    assert_eq!(found.tls, ClusterTls::Insecure);
-    assert!(found.push);
+    let wire = found.gossip.unwrap();
+    assert_eq!(wire.advertise, "127.0.0.1:7946");
+    assert_eq!(wire.tls, ClusterTls::Insecure);
+    assert!(wire.push);
     assert_eq!(found.quorum.observe, Duration::from_secs(3));
     assert_eq!(found.quorum.max_open, Duration::from_secs(1_800));
 }

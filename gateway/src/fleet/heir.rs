@@ -83,6 +83,7 @@ impl Fleet {
             pauses: HashMap::new(),
             ticked_ms: AtomicU64::new(self.ticked_ms.load(Ordering::Relaxed)),
             share: Arc::clone(&self.share),
+            is_barred: Arc::clone(&self.is_barred),
         };
         let mut changed = Changed::new();
         for (pool_index, pool) in pools.iter().enumerate() {

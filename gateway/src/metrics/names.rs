@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 66] = [
+const OURS: [(&str, &str); 72] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -78,6 +78,10 @@ const OURS: [(&str, &str); 66] = [
     ),
     ("has_quorum", "1 while more than half of the electorate is live in this node's eyes."),
     ("in_flight", "Requests that an endpoint is busy with for this node."),
+    (
+        "ledger_conflicts_total",
+        "Calls that met something newer in Redis than this node knew, and began again from it.",
+    ),
     ("limit_share", "The part of every limit that this node holds, 0 to 1."),
     ("log_lines_lost_total", "Lines of the log that nobody took."),
     ("members", "Members of the fleet by state, this node included."),
@@ -97,6 +101,14 @@ const OURS: [(&str, &str); 66] = [
     ("probe_cache_readings_total", "Looks at how full an engine's cache is, by result."),
     ("probes_total", "Synthetic requests of this node, by result."),
     ("quorum_required", "Votes that make a majority."),
+    ("redis_errors_total", "Calls to Redis that failed, by what was wrong."),
+    (
+        "redis_fallback_seconds_total",
+        "Seconds in which something else decided since Redis was away.",
+    ),
+    ("redis_operation_seconds", "Seconds that calls to Redis took, by script."),
+    ("redis_reconnects_total", "Connections to Redis that were made anew."),
+    ("redis_up", "1 while the fleet decides through Redis, as this node sees it."),
     ("requests_total", "Requests of a model by the status of the answer; 499: the client left."),
     ("retries_total", "Further attempts, by what the one before failed of."),
     (

@@ -43,6 +43,7 @@ export function showFacts(cluster, members, config, reload) {
     ["Members", lone ? "this node alone" : `${live} of ${counted} live`, live < counted ? "doubt" : null],
     ["Takes out", lone ? "own breakers only" : `${figure(cluster.quorum)} of ${figure(cluster.electorate)} votes`, null],
     ["Majority", lone ? "not needed" : cluster.can_decide ? "live" : "missing", lone || cluster.can_decide ? null : "out"],
+    ...decides(cluster.redis),
     ["Suspicion", suspects.length > 0 ? list(suspects, 3) : "none", suspects.length > 0 ? "doubt" : null],
     ["Configuration", isSkewed ? `differs, ${Math.max(2, hashes.length)} in use` : short(config?.hash ?? hashes[0]?.[0]), isSkewed ? "doubt" : null],
     ["Version", versions.length > 1 ? list(versions, 3) : (versions[0] ?? "–"), versions.length > 1 ? "doubt" : null],
@@ -50,6 +51,13 @@ export function showFacts(cluster, members, config, reload) {
   const deed = () => el("button", { type: "button", id: "reload", class: "small act", click: reload }, "Reload", el("span", { class: "sr" }, " configuration"));
   refill(place, JSON.stringify(facts), () => facts.map(([name, value, level]) => el("div", { class: "fact" },
     el("dt", {}, name), el("dd", { "data-level": level }, level ? shape(level, level) : null, value, name === "Configuration" ? deed() : null))));
+}
+
+/** Where the fleet decides, if it does so in Redis. */
+function decides(redis) {
+  if (!redis) return [];
+  const said = { up: "in Redis", returning: "Redis is being read" }[redis.state] ?? "Redis is away";
+  return [["Decides", said, redis.state === "up" ? null : redis.fallback === "fail_closed" ? "out" : "doubt"]];
 }
 
 /** The list of members. `manage(id)` opens what can be done to one. */

@@ -11,13 +11,13 @@ const DETAIL_MAX = 120;
 
 const KINDS = {
   flip: "doubt", breaker: "back", vote: "void", probe: "none", canary: "none",
-  member: "held", override: "order", config: "order", drain: "back", gap: "lost",
+  member: "held", override: "order", config: "order", drain: "back", redis: "in", gap: "lost",
 };
 
 /** The shape of an event that leads somewhere. */
 const LEADS = {
   open: "out", close: "in", closed: "in", "half-open": "back", stands: "out", withdrawn: "in", gone: "in",
-  abstains: "void", shadow: "void", live: "in", lost: "out", suspect: "doubt", draining: "back", passed: "in", failed: "out",
+  abstains: "void", shadow: "void", live: "in", lost: "out", suspect: "doubt", draining: "back", passed: "in", failed: "out", up: "in", away: "doubt",
 };
 
 /** The list of events. */
@@ -89,7 +89,7 @@ function make(event) {
 function level(event, kind) {
   const detail = event.detail ?? {};
   const to = String(detail.direction ?? detail.to ?? detail.state ?? detail.result ?? "");
-  const isTold = ["flip", "breaker", "vote", "member", "probe"].includes(kind);
+  const isTold = ["flip", "breaker", "vote", "member", "probe", "redis"].includes(kind);
   return (isTold && Object.hasOwn(LEADS, to) ? LEADS[to] : KINDS[kind]) ?? "none";
 }
 

@@ -265,6 +265,14 @@ export function troubles(cluster, elapsed = 0) {
   if (cluster.suspect === true) {
     found.push(["doubt", "This node suspects itself: most of its endpoints fail here while other members see no fault. It abstains; look at this node's own network first."]);
   }
+  const redis = cluster.redis;
+  if (redis && redis.state !== "up") {
+    const MEANWHILE = { gossip: "The gossip majority decides meanwhile.", local: "Each node goes by its own breaker meanwhile.", fail_closed: "Requests for a model are refused (503) meanwhile." };
+    const how = redis.state === "returning" ? "Redis is back and is being read." : `Redis is away (${text(redis.trouble ?? "–")}).`;
+    const meanwhile = Object.hasOwn(MEANWHILE, redis.fallback) ? ` ${MEANWHILE[redis.fallback]}` : "";
+    const since = isFigure(redis.since_ms) ? ` For ${age(redis.since_ms + elapsed)} so far.` : "";
+    found.push([redis.fallback === "fail_closed" ? "out" : "doubt", how + meanwhile, since]);
+  }
   const others = Number(cluster.electorate) > 1;
   if (others && cluster.can_decide === false) {
     found.push(["doubt", `No majority is live here (${figure(cluster.live)} of ${figure(cluster.electorate)}): nothing is taken out or brought back by the fleet until it returns. Each node goes by its own breakers.`]);

@@ -185,6 +185,9 @@ pub(super) async fn admit(
         | Route::Images
         | Route::Other => {}
     }
+    if gate.fleet.is_barred() {
+        return Err(ApiError::state_unavailable().into());
+    }
     let content_type = content_type(route, &head.headers)?;
     let mut leaving = Leaving(Some(&gate.meters));
     let body = upload::read(body, gate.max_body_bytes, gate.body_idle).await;

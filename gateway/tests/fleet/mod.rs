@@ -27,6 +27,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) probe: &'a str,
     /// More of `cluster.quorum`, inside its braces.
     pub(crate) quorum: &'a str,
+    /// All of `redis`, inside its braces; empty: the fleet decides by gossip.
+    pub(crate) redis: &'a str,
     /// More of model `m`, as a line of its own.
     pub(crate) model: &'a str,
     /// Whether there is a second model `n`, served by `c`, which is `a` under another name.
@@ -43,6 +45,7 @@ impl<'a> Plan<'a> {
             breaker: "",
             probe: "first_token: 2s",
             quorum: "",
+            redis: "",
             model: "",
             has_second_pool: false,
         }
@@ -178,8 +181,12 @@ fn configuration(
     let head = process::member_head(directory, node, seed);
     let [a, b] = endpoints;
     let directory = directory.display();
-    let Plan { base, breaker, probe, quorum, model, .. } = plan;
+    let Plan { base, breaker, probe, quorum, redis, model, .. } = plan;
     let comma = if quorum.is_empty() { "" } else { ", " };
+    let (backend, redis) = match *redis {
+        "" => ("gossip", String::new()),
+        keys => ("redis", format!("redis: {{ {keys} }}\n")),
+    };
     let second = if plan.has_second_pool {
         format!("  - name: n\n    endpoints: [ {{ name: c, address: \"http://{a}\" }} ]\n")
     } else {
@@ -187,8 +194,9 @@ fn configuration(
     };
     format!(
         "{head}  gossip_interval: 1s
+  backend: {backend}
   quorum: {{ expected_members: 3, observe: 1s{comma}{quorum} }}
-circuit_breaker:
+{redis}circuit_breaker:
   slow: {{ total: 400ms, first_token: off, dedup: 200ms, confirmations: 2 }}
   open: {{ base: {base}, max: 60s }}
   probe: {{ {probe} }}

@@ -166,6 +166,30 @@ impl Circuit {
         self.last_closed.map(|(at, _)| at)
     }
 
+    /// Takes the word of the ledger for an incident: what is committed needs no second member's support,
+    /// and lies far ahead of what this node knows if it was away for long. Returns whether it is a number
+    /// that anybody may use.
+    pub(crate) fn trust(&mut self, incident: u64) -> bool {
+        let is_possible = incident <= INCIDENT_MAX;
+        if is_possible {
+            self.believed = self.believed.max(incident);
+            self.see(incident);
+        }
+        is_possible
+    }
+
+    /// Notes the largest number that the ledger knows of, as far as it is plausible: it may be that of a
+    /// vote only.
+    pub(crate) fn heed(&mut self, epoch: u64) {
+        let ceiling = self.believe(0);
+        self.see(epoch.min(ceiling));
+    }
+
+    /// The largest incident in any plausible statement.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
     /// Whether an incident is known that is not over, whoever has the endpoint out.
     pub(crate) fn is_led(&self) -> bool {
         self.furthest.as_ref().is_some_and(|(step, _)| is_open(step))
@@ -415,13 +439,16 @@ impl Step {
 }
 
 /// Whether the step is of an incident that is not over.
-fn is_open(step: &Step) -> bool {
+pub(crate) fn is_open(step: &Step) -> bool {
     step.stage != Stage::Closed
 }
 
+/// The place of a step in the total order of steps.
+pub(crate) type Fence<'a> = (u64, u32, u8, u32, u32, Option<&'a NodeId>);
+
 /// The total order of steps. The holder comes last: two members that hand the slot on at once, each
 /// to another, must not leave it with both.
-fn fence(step: &Step) -> (u64, u32, u8, u32, u32, Option<&NodeId>) {
+pub(crate) fn fence(step: &Step) -> Fence<'_> {
     let (stage, turn, successes, holder) = match &step.stage {
         Stage::Waiting { .. } => (0, 0, 0, None),
         Stage::Probing { .. } => (1, 0, 0, None),

@@ -13,18 +13,25 @@ use std::time::Duration;
 
 mod flip;
 mod lead;
+mod motion;
 mod orders;
+mod rely;
 mod say;
 mod second;
 mod suspect;
 mod told;
 mod weigh;
+mod word;
 
 pub use crate::circuit::ProbeResult;
 pub use crate::statement::{CanaryFence, CanaryWord};
+pub use motion::Need;
 pub use orders::NotOrdered;
+pub use rely::Reliance;
 pub use told::{CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening};
 
+pub(crate) use motion::Motion;
+pub(crate) use rely::Entered;
 pub(crate) use weigh::{BallotBox, Weighed};
 
 use orders::Orders;
@@ -61,6 +68,9 @@ pub struct Council {
     suspected_at: Duration,
     /// From when on this node takes its turns again after it was suspect.
     cleared_from: Duration,
+    /// By what the fleet's verdicts come about, and since when: turns are counted from then on.
+    reliance: Reliance,
+    relied_from: Duration,
     pending: Vec<Decision>,
     speech: Speech,
     orders: Orders,
@@ -85,6 +95,8 @@ impl Council {
             is_suspect: false,
             suspected_at: now,
             cleared_from: now,
+            reliance: Reliance::default(),
+            relied_from: Duration::ZERO,
             pending: Vec::new(),
             speech: Speech::default(),
             orders: Orders::default(),
@@ -315,6 +327,11 @@ impl Council {
         self.is_suspect
     }
 
+    /// This node's name.
+    pub fn me(&self) -> &NodeId {
+        &self.me
+    }
+
     /// Until when this node only observes.
     pub fn observing_until(&self) -> Duration {
         self.observing_until
@@ -336,14 +353,24 @@ impl Council {
             if now >= self.observing_until {
                 self.second(now, endpoint);
             }
-            if may_lead {
-                self.yield_to_majority(now, endpoint);
-                self.flip(now, endpoint);
-                self.lead(now, endpoint);
-            } else {
-                self.let_go(now, endpoint, is_cut_off);
-            }
-            self.lend(now, endpoint, may_lead);
+            let may_use_slot = match self.reliance {
+                Reliance::Gossip if may_lead => {
+                    self.yield_to_majority(now, endpoint);
+                    self.flip(now, endpoint);
+                    self.lead(now, endpoint);
+                    true
+                }
+                Reliance::Gossip => {
+                    self.let_go(now, endpoint, is_cut_off);
+                    false
+                }
+                Reliance::Ledger => self.go_by_ledger(now, endpoint),
+                Reliance::Alone => {
+                    self.let_go(now, endpoint, true);
+                    false
+                }
+            };
+            self.lend(now, endpoint, may_use_slot);
         }
         std::mem::take(&mut self.pending)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::circuit::{Change, Circuit, MyVote};
 use crate::conviction::Conviction;
-use crate::council::{Enrolment, Local};
+use crate::council::{Enrolment, Entered, Local, Motion};
 use crate::statement::{
     Forced, Heard, NodeId, PoolKey, SLOW_PIECES_MAX, Stage, Statement, Step, Vote, VoteState,
     Window,
@@ -36,6 +36,10 @@ pub(crate) struct Dossier {
     pub(crate) outvoted_since: Option<Duration>,
     /// Since when others have it out and the cap leaves no room for it here.
     pub(crate) crowded_since: Option<Duration>,
+    /// What the ledger holds of it, as last read.
+    pub(crate) entered: Option<Entered>,
+    /// The step that this node proposes to the ledger.
+    pub(crate) motion: Option<Motion>,
 }
 
 /// What one member said of the endpoint.
@@ -95,6 +99,8 @@ impl Dossier {
             has_doubts: false,
             outvoted_since: None,
             crowded_since: None,
+            entered: None,
+            motion: None,
         }
     }
 
@@ -367,6 +373,11 @@ impl Sight {
     /// Whether it is what this node sees at `now`, and not what it saw before.
     pub(crate) fn is_of(&self, now: Duration) -> bool {
         self.at == Some(now)
+    }
+
+    /// Whether it is what this node saw no longer than `most` before `now`.
+    pub(crate) fn is_within(&self, now: Duration, most: Duration) -> bool {
+        self.at.is_some_and(|at| now <= at.saturating_add(most))
     }
 
     /// Notes whether this node's vote stands when it is about to be stated.

@@ -339,6 +339,12 @@ impl Electorate {
         self.seats.iter().filter(move |(_, seat)| leads(seat)).map(|(id, _)| id)
     }
 
+    /// Who is lost, and who no longer counts though the carrier still lists the name.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = &NodeId> {
+        let lost = self.seats.iter().filter(|(_, seat)| seat.lost_since.is_some());
+        lost.map(|(id, _)| id).chain(self.gone.keys())
+    }
+
     /// The live members, in the order of their names.
     pub fn live(&self) -> impl Iterator<Item = &NodeId> {
         self.seats.iter().filter(|(_, seat)| seat.lost_since.is_none()).map(|(id, _)| id)

@@ -41,8 +41,8 @@ mod voice;
 pub use circuit::{Recovery, Way};
 pub use conviction::Conviction;
 pub use council::{
-    Council, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening, NotOrdered,
-    ProbeResult,
+    Council, CouncilRule, Decision, Denominator, Enrolment, Local, LocalOpening, Need, NotOrdered,
+    ProbeResult, Reliance,
 };
 pub use electorate::{Electorate, ElectorateRule};
 pub use statement::{

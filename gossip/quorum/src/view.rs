@@ -333,6 +333,11 @@ impl Council {
         rest.chain(self.stirred.iter()).take(most.min(self.stirred.len()))
     }
 
+    /// The names of all endpoints that this node takes charge of, in their order.
+    pub fn keys(&self) -> impl Iterator<Item = &EndpointKey> {
+        self.dossiers.keys()
+    }
+
     /// Whether an endpoint is one of these.
     pub fn is_stirred(&self, key: &EndpointKey) -> bool {
         self.stirred.contains(key)

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use quorum::{Card, Denominator, Member};
+use redis_lua::client::Figures;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use super::millis;
+use crate::cluster::{Link, Reached};
 
 /// The fleet in this node's eyes.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -19,7 +23,7 @@ pub(crate) struct Cluster {
     pub(crate) config_hash: String,
     /// Whether a live member has another configuration.
     pub(crate) config_skew: bool,
-    /// What carries the statements: `gossip`, or `none` for a node alone.
+    /// By what the fleet decides: `gossip`, `redis`, or `none` for a node alone.
     pub(crate) backend: &'static str,
     /// Of how many members a majority is taken.
     pub(crate) electorate: usize,
@@ -39,8 +43,62 @@ pub(crate) struct Cluster {
     pub(crate) can_decide: bool,
     /// How long this node only watches, after a start or a pause.
     pub(crate) observing_ms: u64,
-    /// What the carrier has counted, by name; null for a node alone.
+    /// What the carrier has counted, by name; null where there is no gossip.
     pub(crate) gossip: Option<BTreeMap<&'static str, u64>>,
+    /// How this node stands with the Redis in which the fleet decides; null without one.
+    pub(crate) redis: Option<RedisRow>,
+}
+
+/// The Redis in which a fleet decides.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct RedisRow {
+    /// `up`: it decides. `returning`: it answers again and is being read. `away`: it does not answer well.
+    pub(crate) state: &'static str,
+    /// Whether it decides.
+    pub(crate) up: bool,
+    /// `standalone`, `sentinel` or `cluster`.
+    pub(crate) mode: &'static str,
+    /// Why it does not answer well: `away`, `timeout`, or the code of its error; null while it does.
+    pub(crate) trouble: Option<&'static str>,
+    /// For how long its state has been so.
+    pub(crate) since_ms: u64,
+    /// What decides meanwhile: `gossip`, `local`, or `fail_closed`, by which requests are refused; null
+    /// while it decides itself.
+    pub(crate) fallback: Option<&'static str>,
+    /// For how long something else has decided since the start, all together.
+    pub(crate) fallback_ms: u64,
+    /// The same in one sentence.
+    pub(crate) sentence: String,
+    /// Scripts that were run, those that failed included.
+    pub(crate) calls: u64,
+    /// Those that failed.
+    pub(crate) errors: u64,
+    /// Those that met something newer than this node knew, and began again from it.
+    pub(crate) conflicts: u64,
+    /// Connections that were made anew.
+    pub(crate) reconnects: u64,
+    /// How long the newest good answer took.
+    pub(crate) latency_us: u64,
+}
+
+impl RedisRow {
+    pub(crate) fn new(reached: &Reached, figures: &Figures) -> Self {
+        Self {
+            state: reached.link.as_str(),
+            up: reached.link == Link::Up,
+            mode: reached.mode,
+            trouble: reached.link.trouble(),
+            since_ms: millis(reached.lasting),
+            fallback: reached.fallback(),
+            fallback_ms: millis(reached.fallback),
+            sentence: reached.sentence(),
+            calls: figures.calls,
+            errors: figures.troubles.iter().map(|(_, count)| count).sum(),
+            conflicts: reached.conflicts,
+            reconnects: figures.reconnects,
+            latency_us: u64::try_from(figures.latency.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 /// One part of every limit.

@@ -14,6 +14,7 @@ use super::endpoint::EndpointRow;
 use super::{Note, millis};
 use crate::admin::case::{Case, Seated};
 use crate::admin::why;
+use crate::cluster::Reached;
 use crate::fleet::{Endpoint, Fleet};
 use crate::history::Entry;
 use crate::limits::{Figure, What};
@@ -190,6 +191,7 @@ impl Explained {
     pub(crate) fn look<'c>(
         now: Duration,
         (me, fleet, of): (&NodeId, &Fleet, Denominator),
+        reached: Option<Reached>,
         council: impl FnOnce() -> MutexGuard<'c, Council>,
         key: &EndpointKey,
         history: &[Entry],
@@ -197,7 +199,7 @@ impl Explained {
         let (pool, endpoint) = fleet.endpoint(key)?;
         let (cluster, seat, seats) = {
             let council = council();
-            let seat = Seated::new(now, me, &council);
+            let seat = Seated::new(now, me, &council).by(reached);
             (council.endpoint(now, key)?, seat, council.seats(now, key)?)
         };
         let case = Case::new(now, (pool, endpoint), cluster, &seat);

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Note, millis};
+use crate::cluster::{Link, Reached};
 use crate::people::for_people;
 
 /// Whether the process is alive. Only a loop that has stopped says no: a restart would help then, and
@@ -63,6 +64,8 @@ pub(crate) struct Condition {
     pub(crate) pools: usize,
     /// Whether enough members are live for any verdict of the fleet.
     pub(crate) can_decide: bool,
+    /// How it stands with the ledger in which the fleet decides; `None`: there is none.
+    pub(crate) reached: Option<Reached>,
 }
 
 /// A loop that has not gone round for this long is stuck: it is due ten times a second, and the longest
@@ -92,7 +95,7 @@ impl Health {
 impl Readiness {
     pub(crate) fn new(condition: &Condition) -> Self {
         Self {
-            ready: !(condition.is_draining || condition.is_suspect && condition.suspect_unready),
+            ready: condition.is_ready(),
             reasons: condition.reasons(),
             draining: condition.is_draining,
             drained: condition.has_drained,
@@ -111,6 +114,18 @@ impl Readiness {
 }
 
 impl Condition {
+    /// A node that refuses whatever it is asked is no place for a client, while others may be.
+    fn is_ready(&self) -> bool {
+        let refuses = self.reached.is_some_and(|reached| reached.refuses());
+        !(self.is_draining || refuses || self.is_suspect && self.suspect_unready)
+    }
+
+    fn ledger(&self) -> Option<Note> {
+        let reached = self.reached.filter(|reached| reached.link != Link::Up)?;
+        let ready = if reached.refuses() { "" } else { "; ready" };
+        Some(Note::new("redis_away", format!("{}{ready}", reached.sentence())))
+    }
+
     fn reasons(&self) -> Vec<Note> {
         let suspect = if self.suspect_unready {
             "it suspects itself: it sees most endpoints fail, and nobody else does; look at its network"
@@ -129,6 +144,7 @@ impl Condition {
         };
         let reasons = [
             self.is_draining.then(|| Note::new("draining", "it is going: send clients elsewhere")),
+            self.ledger(),
             self.is_suspect.then(|| Note::new("suspect", suspect)),
             (!self.observing.is_zero()).then(|| Note::new("observing", observing())),
             self.name_used_at.as_ref().map(|address| Note::new("duplicate_name", name(address))),

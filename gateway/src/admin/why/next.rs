@@ -65,6 +65,9 @@ fn ordered(case: &Case<'_>) -> Next {
 /// The recovery that the fleet's steward leads.
 fn led(case: &Case<'_>) -> Next {
     let (cluster, seat) = (&case.cluster, case.seat);
+    if seat.is_on_its_own() {
+        return Next::soon("Redis is away: this node lets go of it and goes by its own breaker");
+    }
     if seat.is_frozen() {
         return frozen(case);
     }

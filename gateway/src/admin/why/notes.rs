@@ -8,6 +8,7 @@ use quorum::{Forced, NodeId};
 use super::super::case::Case;
 use super::super::view::Note;
 use super::{full, reached};
+use crate::cluster::Link;
 use crate::config::OnAllOpen;
 use crate::fleet::Tenants;
 use crate::people::{for_people, listed};
@@ -18,6 +19,7 @@ pub(crate) fn notes(case: &Case<'_>) -> Vec<Note> {
         pool_out(case),
         capped(case),
         frozen(case),
+        ledger(case),
         suspect(case),
         observing(case),
         votes_gone(case),
@@ -90,6 +92,13 @@ fn frozen(case: &Case<'_>) -> Option<Note> {
         );
         Note::new("no_majority", message)
     })
+}
+
+/// By what the fleet decides, where it is not gossip alone.
+fn ledger(case: &Case<'_>) -> Option<Note> {
+    let reached = case.seat.reached?;
+    let code = if reached.link == Link::Up { "redis" } else { "redis_away" };
+    Some(Note::new(code, reached.sentence()))
 }
 
 fn suspect(case: &Case<'_>) -> Option<Note> {

@@ -106,6 +106,10 @@ impl Frame<'_> {
         if let Some(problem) = &self.problem {
             warn(plain(problem));
         }
+        let redis = word(cluster, "/redis/state");
+        if redis == "away" || redis == "returning" {
+            warn(word(cluster, "/redis/sentence"));
+        }
         if is(cluster, "/suspect") {
             warn("this node suspects itself: its own network seems to fail".to_owned());
         }

@@ -3,7 +3,10 @@
 //! A node that announces an address nobody can reach, or speaks in the clear because a file name
 //! was forgotten, is worse than one that does not start.
 //!
-//! Invariants: plaintext only with `insecure: true`; the announced address names one host.
+//! Invariants: plaintext only with `insecure: true`; the announced address names one host; what decides
+//! is there, and something decides while that is away.
+
+mod redis;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,14 +14,14 @@ use std::time::Duration;
 
 use quorum::Denominator;
 
-use super::{listen, time};
+use super::{choice, listen, time};
 use crate::config::address::host_and_port;
 use crate::config::error::ConfigError;
-use crate::config::file::{ClusterSection, ClusterTlsSection, Given, QuorumSection};
+use crate::config::file::{ClusterSection, ClusterTlsSection, File, Given, QuorumSection};
 use crate::config::form::Form;
 use crate::config::scalar::{Refusal, duration, fraction, name, truth, whole};
 use crate::config::section::Section;
-use crate::config::{Cluster, ClusterTls, QuorumConfig};
+use crate::config::{Backend, Cluster, ClusterTls, QuorumConfig, Wire};
 
 /// Longest name of a fleet or a node, in bytes: that of a DNS label, since a node's name is the
 /// name in its certificate.
@@ -34,20 +37,26 @@ const MAX_OPEN: Duration = Duration::from_secs(30 * 60);
 const SHARE_FULL_MILLI: u32 = 1_000;
 const OBSERVE: Duration = Duration::from_secs(3);
 
-/// Reads `cluster`; `None` if it is left out.
-pub(super) fn cluster(
-    root: &Section<'_>,
-    given: &Given<ClusterSection>,
-) -> Result<Option<Cluster>, ConfigError> {
-    let Some(raw) = given.get() else {
+/// Reads `cluster` and the Redis that it names; `None` if it is left out.
+pub(super) fn cluster(root: &Section<'_>, file: &File) -> Result<Option<Cluster>, ConfigError> {
+    let Some(raw) = file.cluster.get() else {
+        redis::of_no_use(root, &file.redis, "without a cluster section")?;
         return Ok(None);
     };
-    let section = root.child("cluster", given);
-    let listen = section.required("listen", &raw.listen, "write IP:PORT", listen)?;
-    let mut seeds = Vec::new();
-    for (index, entry) in raw.seeds.entries().iter().enumerate() {
-        seeds.push(section.entry("seeds", index, entry, host_and_port)?);
-    }
+    let section = root.child("cluster", &file.cluster);
+    let backend = section.or("backend", &raw.backend, Word::Gossip, |text| choice(text, &WORDS))?;
+    let is_gossiping = section.or("gossip", &raw.gossip, true, truth)?;
+    let gossip = match is_gossiping {
+        true => Some(wire(&section, raw)?),
+        false => silent(&section, raw, backend)?,
+    };
+    let backend = match backend {
+        Word::Gossip => {
+            redis::of_no_use(root, &file.redis, "with cluster.backend: gossip")?;
+            Backend::Gossip
+        }
+        Word::Redis => Backend::Redis(Box::new(redis::redis(root, &file.redis, is_gossiping)?)),
+    };
     Ok(Some(Cluster {
         id: section.required("id", &raw.id, "name the fleet, for example prod", |text| {
             name(text, NAME_BYTES_MAX, "._-")
@@ -58,19 +67,70 @@ pub(super) fn cluster(
             "name this node, for example ${HOSTNAME}",
             node_name,
         )?,
-        listen,
-        advertise: advertise(&section, raw, listen)?,
-        seeds,
-        tls: tls(&section, &raw.tls)?,
+        backend,
+        gossip,
         gossip_interval: section.or(
             "gossip_interval",
             &raw.gossip_interval,
             GOSSIP_INTERVAL,
             |text| duration(text, GOSSIP_INTERVAL_MIN..=GOSSIP_INTERVAL_MAX),
         )?,
-        push: section.or("push", &raw.push, true, truth)?,
         quorum: quorum(&section, &raw.quorum)?,
     }))
+}
+
+/// What `backend` says.
+#[derive(Clone, Copy)]
+enum Word {
+    Gossip,
+    Redis,
+}
+
+const WORDS: [(&str, Word); 2] = [("gossip", Word::Gossip), ("redis", Word::Redis)];
+
+/// Reads what gossip needs.
+fn wire(section: &Section<'_>, raw: &ClusterSection) -> Result<Wire, ConfigError> {
+    let Some(listen) = section.optional("listen", &raw.listen, listen)? else {
+        return Err(section.refuse("listen", None, "is missing", "write IP:PORT"));
+    };
+    let mut seeds = Vec::new();
+    for (index, entry) in raw.seeds.entries().iter().enumerate() {
+        seeds.push(section.entry("seeds", index, entry, host_and_port)?);
+    }
+    Ok(Wire {
+        listen,
+        advertise: advertise(section, raw, listen)?,
+        seeds,
+        tls: tls(section, &raw.tls)?,
+        push: section.or("push", &raw.push, true, truth)?,
+    })
+}
+
+/// Makes sure that a fleet without gossip has Redis, and nothing that only gossip uses.
+fn silent(
+    section: &Section<'_>,
+    raw: &ClusterSection,
+    backend: Word,
+) -> Result<Option<Wire>, ConfigError> {
+    if matches!(backend, Word::Gossip) {
+        let problem = "false leaves the nodes with no way to speak to each other";
+        let cure = "write backend: redis beside it, or let them gossip";
+        return Err(section.refuse("gossip", raw.gossip.place(), problem, cure));
+    }
+    let given = [
+        ("listen", raw.listen.place()),
+        ("advertise", raw.advertise.place()),
+        ("seeds", raw.seeds.place()),
+        ("tls", raw.tls.place()),
+        ("push", raw.push.place()),
+    ];
+    match given.into_iter().find_map(|(key, place)| place.map(|place| (key, place))) {
+        None => Ok(None),
+        Some((key, place)) => {
+            let problem = "is of no use with gossip: false";
+            Err(section.refuse(key, Some(place), problem, "remove one of the two"))
+        }
+    }
 }
 
 fn node_name(text: &str) -> Result<String, Refusal> {

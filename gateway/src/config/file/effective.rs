@@ -6,25 +6,27 @@
 //! Invariants: reading the result gives an equal configuration, secrets apart; a secret is only
 //! ever its mask; what a model's endpoints have in common stands at the model, the rest at each.
 
+mod cluster;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use breaker::{Mode, P95Rule, Recovery, SlowRule};
-use quorum::Denominator;
 
+use self::cluster::{cluster, redis};
 use super::{
-    AdminSection, ApiKeySection, At, CircuitSection, ClusterSection, ClusterTlsSection,
-    CorsSection, EndpointSection, FailClosedSection, FailoverSection, File, Given, HalfOpenSection,
-    LimitsSection, List, LogSection, ModelSection, OpenSection, OtlpSection, P95Section, Place,
-    ProbeSection, QuorumSection, RampSection, RetrySection, Scalar, ServerSection,
-    ServerTimeoutsSection, ServerTlsSection, SlowSection, StateSection, TelemetrySection,
-    TenantSection, TimeoutsSection, UpstreamTlsSection,
+    AdminSection, ApiKeySection, At, CircuitSection, CorsSection, EndpointSection,
+    FailClosedSection, FailoverSection, File, Given, HalfOpenSection, LimitsSection, List,
+    LogSection, ModelSection, OpenSection, OtlpSection, P95Section, Place, ProbeSection,
+    RampSection, RetrySection, Scalar, ServerSection, ServerTimeoutsSection, ServerTlsSection,
+    SlowSection, StateSection, TelemetrySection, TenantSection, TimeoutsSection,
+    UpstreamTlsSection,
 };
 use crate::config::scalar::{duration_text, escape, size_text};
 use crate::config::{
-    Admin, ApiKey, Cluster, ClusterTls, Config, Cors, Endpoint, FailClosed, FailoverOn, Limits,
-    Log, LogFormat, MASK, OnAllOpen, Otlp, Policy, Pool, Probe, Protocol, Retry, Server, ServerTls,
-    StateFile, Timeouts, Tokenizer, UpstreamTls,
+    Admin, ApiKey, Cluster, Config, Cors, Endpoint, FailClosed, FailoverOn, Limits, Log, LogFormat,
+    MASK, OnAllOpen, Otlp, Policy, Pool, Probe, Protocol, Retry, Server, ServerTls, StateFile,
+    Timeouts, Tokenizer, UpstreamTls,
 };
 
 /// Writes `config` as YAML, secrets masked.
@@ -33,6 +35,7 @@ pub(in crate::config) fn effective(config: &Config) -> String {
         server: Given::written(server(&config.server)),
         admin: Given::written(admin(&config.admin)),
         cluster: optional(config.cluster.as_ref(), cluster),
+        redis: optional(config.cluster.as_ref().and_then(Cluster::redis), redis),
         state: optional(config.state.as_ref(), state),
         fail_closed: Given::written(fail_closed(&config.fail_closed)),
         api_keys: match config.api_keys.as_slice() {
@@ -143,42 +146,6 @@ fn admin(admin: &Admin) -> AdminSection {
         token: masked(admin.token.as_ref()),
         read_token: masked(admin.read_token.as_ref()),
         protect_metrics: text(&admin.protect_metrics.to_string()),
-    }
-}
-
-fn cluster(cluster: &Cluster) -> ClusterSection {
-    let tls = match &cluster.tls {
-        ClusterTls::Insecure => {
-            ClusterTlsSection { insecure: text("true"), ..ClusterTlsSection::default() }
-        }
-        ClusterTls::Files { ca, cert, key } => ClusterTlsSection {
-            ca: path(ca),
-            cert: path(cert),
-            key: path(key),
-            insecure: Given::default(),
-        },
-    };
-    ClusterSection {
-        id: text(&cluster.id),
-        node_id: text(&cluster.node_id),
-        listen: text(&cluster.listen.to_string()),
-        advertise: text(&cluster.advertise),
-        seeds: texts(&cluster.seeds),
-        tls: Given::written(tls),
-        gossip_interval: duration(cluster.gossip_interval),
-        push: text(&cluster.push.to_string()),
-        quorum: Given::written(QuorumSection {
-            expected_members: number(cluster.quorum.expected_members),
-            member_grace: duration(cluster.quorum.member_grace),
-            max_open: duration(cluster.quorum.max_open),
-            observe: duration(cluster.quorum.observe),
-            of: text(match cluster.quorum.of {
-                Denominator::Members => "members",
-                Denominator::Observers => "observers",
-            }),
-            suspect_unready: number(cluster.quorum.suspect_unready),
-            max_open_share: number(f64::from(cluster.quorum.max_open_share_milli) / 1_000.0),
-        }),
     }
 }
 

@@ -16,9 +16,7 @@ use crate::config::scalar;
 
 /// Keys of the design that this version does not have, by the end of the path of their section.
 const UNSUPPORTED: &[(&str, &[&str])] = &[
-    ("", &["redis"]),
     ("server.timeouts", &["first_byte"]),
-    ("cluster", &["backend"]),
     ("circuit_breaker", &["canary"]),
     ("models", &["failover", "priority"]),
 ];

@@ -11,7 +11,8 @@ use super::{Given, List, Overlay, Scalar, Shape, Shaped, Way};
 use crate::config::scalar::Refusal;
 use crate::config::{
     ALIASES_MAX, ALLOWED_PATHS_MAX, API_KEYS_MAX, CORS_ORIGINS_MAX, ENDPOINTS_MAX, FAILOVER_ON_MAX,
-    FALLBACK_MAX, KEY_MODELS_MAX, MODELS_MAX, RETRY_ON_MAX, SEEDS_MAX, STATUS_CODES_MAX,
+    FALLBACK_MAX, KEY_MODELS_MAX, MODELS_MAX, REDIS_URLS_MAX, RETRY_ON_MAX, SEEDS_MAX,
+    STATUS_CODES_MAX,
 };
 
 /// A list of statuses.
@@ -60,6 +61,7 @@ section! {
         server: ServerSection,
         admin: AdminSection,
         cluster: ClusterSection,
+        redis: RedisSection,
         state: StateSection,
         fail_closed: FailClosedSection,
         api_keys: List<ApiKeySection, API_KEYS_MAX>,
@@ -129,6 +131,8 @@ section! {
     ClusterSection {
         id: Scalar,
         node_id: Scalar,
+        backend: Scalar,
+        gossip: Scalar,
         listen: Scalar,
         advertise: Scalar,
         seeds: List<Scalar, SEEDS_MAX>,
@@ -159,6 +163,31 @@ section! {
         of: Scalar,
         max_open_share: Scalar,
         suspect_unready: Scalar,
+    }
+}
+
+section! {
+    /// `redis`.
+    RedisSection {
+        urls: List<Scalar, REDIS_URLS_MAX>,
+        mode: Scalar,
+        master: Scalar,
+        prefix: Scalar,
+        timeout: Scalar,
+        username: Scalar,
+        password: Scalar,
+        sentinel_password: Scalar,
+        tls: RedisTlsSection,
+        on_unavailable: Scalar,
+    }
+}
+
+section! {
+    /// `redis.tls`.
+    RedisTlsSection {
+        ca: Scalar,
+        cert: Scalar,
+        key: Scalar,
     }
 }
 

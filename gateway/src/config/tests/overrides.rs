@@ -40,7 +40,7 @@ fn a_variable_says_a_key_instead_of_the_file_or_one_that_it_lacks() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:8081");
     assert_eq!((config.server.workers, config.server.max_body_bytes), (3, 10 << 20));
     assert_eq!((cluster.quorum.expected_members, cluster.id.as_str()), (5, "prod"));
-    assert_eq!(cluster.seeds, ["a:1", "b:2"]);
+    assert_eq!(cluster.gossip.unwrap().seeds, ["a:1", "b:2"]);
     assert_eq!(config.pools[0].endpoints[0].rule.slow.dedup, Duration::from_secs(6));
     assert_eq!(config.telemetry.unwrap().authority, "collector:4318");
 }
@@ -97,7 +97,6 @@ fn a_variable_that_names_no_key_is_refused_with_the_nearest() {
         CANARY,
         "unknown key \"\" in retry; known here: max_attempts, budget, budget_floor, on",
     );
-    refused("QUORUMGATE__REDIS", CANARY, "redis is not supported by this version; remove it");
     refused("QUORUMGATE__LOG", "{}", "log is a section; name one of its keys: format, level");
     refused(
         "QUORUMGATE__LOG__LEVEL__X",

@@ -51,9 +51,7 @@ fn k01_a_key_that_stands_twice_is_refused() {
 #[test]
 fn a_key_of_a_later_version_is_named_as_such() {
     for (head, place, path) in [
-        ("redis: {}", "1:1", "redis"),
         ("server: {timeouts: {first_byte: 1s}}", "1:21", "server.timeouts.first_byte"),
-        ("cluster: {backend: redis}", "1:11", "cluster.backend"),
         ("circuit_breaker: {canary: {}}", "1:19", "circuit_breaker.canary"),
     ] {
         let expected = format!("{place}: {path} is not supported by this version; remove it");
@@ -183,7 +181,7 @@ fn k05_a_small_text_that_stands_for_a_huge_one_is_refused() {
     }
     refused(
         &text,
-        "1:1: unknown key \"a0\" in the file; known here: server, admin, cluster, \
+        "1:1: unknown key \"a0\" in the file; known here: server, admin, cluster, redis, \
          state, fail_closed, api_keys, circuit_breaker, timeouts, retry, failover, models, log, \
          telemetry",
     );

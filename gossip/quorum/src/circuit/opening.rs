@@ -19,14 +19,29 @@ impl Circuit {
     /// is joined, its probe in flight included.
     pub fn open(&mut self, endpoint: &EndpointKey, since: Duration, tally: &Tally) -> Opening {
         let led = self.furthest.clone().filter(|(step, _)| is_open(step));
+        let opening = self.beginning(endpoint, since, tally.incident);
+        self.opening = Some(opening.clone());
+        if let Some((step, stated_at)) = led {
+            self.follow(&step, stated_at);
+        }
+        self.opening.clone().unwrap_or(opening)
+    }
+
+    /// An opening for `incident` as it would begin at `since`.
+    pub(crate) fn beginning(
+        &self,
+        endpoint: &EndpointKey,
+        since: Duration,
+        incident: u64,
+    ) -> Opening {
         let level = match self.last_closed {
             Some((at, level)) if since < at.saturating_add(self.recovery.reset_after) => {
                 level.saturating_add(1)
             }
             Some(_) | None => 0,
         };
-        let mut opening = Opening {
-            incident: tally.incident,
+        let opening = Opening {
+            incident,
             since,
             failures: 0,
             level: level.min(LEVEL_MAX),
@@ -35,12 +50,8 @@ impl Circuit {
             my_probe: None,
             slot: None,
         };
-        opening.due = since.saturating_add(self.cool_down(endpoint, &opening));
-        self.opening = Some(opening.clone());
-        if let Some((step, stated_at)) = led {
-            self.follow(&step, stated_at);
-        }
-        self.opening.clone().unwrap_or(opening)
+        let due = since.saturating_add(self.cool_down(endpoint, &opening));
+        Opening { due, ..opening }
     }
 
     /// Joins the incident that is led, by the word of those who have the endpoint out.

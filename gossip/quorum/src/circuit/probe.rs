@@ -32,11 +32,8 @@ impl Circuit {
             return false;
         };
         let timeout = self.recovery.probe_timeout;
-        // A probe of this node that was never reported is lost once the next in rank had its turn.
-        let lost_at = self.probe_begun.saturating_add(timeout.saturating_mul(3));
-        let is_mine_in_flight = opening.my_probe.is_some() && now < lost_at;
         let is_past = opening.slot.is_some();
-        if is_mine_in_flight || is_past || self.forced(now) != Forced::Auto {
+        if self.is_probing(now) || is_past || self.forced(now) != Forced::Auto {
             return false;
         }
         let ready = opening.due.max(awake).max(opening.probing_until.unwrap_or_default());
@@ -122,6 +119,27 @@ impl Circuit {
     /// Goes on to the canaries; where there are none, that is all.
     fn pass(&mut self, now: Duration, me: &NodeId) -> Change {
         if self.canaries() > 0 { Change::Passed } else { self.close(now, me) }
+    }
+
+    /// Takes over what `draft`, a copy of this circuit on which a deed of this node was tried, knows of
+    /// this node's own probes: they have ended even if the step that says so is not taken.
+    pub(crate) fn remember_probes(&mut self, draft: &Self) {
+        self.probe_begun = draft.probe_begun;
+        self.inconclusive = draft.inconclusive;
+        if let Some(opening) = &mut self.opening {
+            opening.my_probe = draft.opening.as_ref().and_then(|opening| opening.my_probe);
+        }
+    }
+
+    /// Whether a probe of this node is in flight that may still be reported.
+    pub(crate) fn is_probing(&self, now: Duration) -> bool {
+        let lost_at = self.probe_lost_at();
+        self.opening.as_ref().is_some_and(|opening| opening.my_probe.is_some() && now < lost_at)
+    }
+
+    /// When a probe of this node that was never reported is lost: once the next in rank had its turn.
+    fn probe_lost_at(&self) -> Duration {
+        self.probe_begun.saturating_add(self.recovery.probe_timeout.saturating_mul(3))
     }
 
     fn is_led_by(&self, me: &NodeId) -> bool {

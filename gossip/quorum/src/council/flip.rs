@@ -92,6 +92,26 @@ impl Council {
         }
     }
 
+    /// Whether there is room for an endpoint that the ledger has out: what made room for it elsewhere in
+    /// the pool may be on its way.
+    pub(super) fn has_room_beside(&mut self, now: Duration, endpoint: &EndpointKey) -> bool {
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return false;
+        };
+        let (cap, size) = self.cap_of(dossier);
+        let has_room = cap >= size || self.open_in(&dossier.pool) < cap;
+        let leave = if has_room { Leave::Granted { is_warden: false } } else { Leave::Crowded };
+        self.wait_for_room(now, endpoint, leave).is_some()
+    }
+
+    /// Whether the cap lets this node say that the endpoint may go.
+    pub(super) fn may_open(&self, now: Duration, endpoint: &EndpointKey, is_held: bool) -> bool {
+        match self.leave(now, endpoint, is_held) {
+            Leave::Granted { is_warden: true | false } => true,
+            Leave::Crowded | Leave::Refused => false,
+        }
+    }
+
     /// Opens by the votes, the deciding one of which was cast at `decided`.
     fn open(
         &mut self,

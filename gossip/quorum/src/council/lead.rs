@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::circuit::{Change, ProbeResult, Way};
-use crate::council::{CanaryFence, CanaryWord, Council, Decision, announce};
+use crate::council::{CanaryFence, CanaryWord, Council, Decision, Reliance};
 use crate::dossier::Dossier;
 use crate::statement::{EndpointKey, Forced, NodeId, Stage};
 use crate::steward;
@@ -20,7 +20,6 @@ impl Council {
     /// Does what the lead of a standing opening asks of this node. Only called while a majority is
     /// live and this node does not observe.
     pub(super) fn lead(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let max_open = self.rule.max_open;
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
@@ -35,9 +34,8 @@ impl Council {
             let remaining = opening.due.saturating_sub(now);
             circuit.take_step(now, &self.me, Stage::Waiting { remaining });
         }
-        if circuit.is_expired(now, max_open) {
-            let change = circuit.close(now, &self.me);
-            announce(&mut self.pending, endpoint, circuit.closed(), change);
+        if self.is_over(now, endpoint) {
+            self.advance(now, endpoint, |circuit, me| circuit.close(now, me));
         } else if has_slot {
             self.keep_slot(now, endpoint);
         } else {
@@ -58,14 +56,15 @@ impl Council {
         match circuit.recovery.way {
             Way::Ladder { probe: true, .. } => {
                 let incident = circuit.opening.as_ref().map_or(0, |opening| opening.incident);
-                if let Some(failures) = circuit.begin_probe(now, &self.me) {
+                if self.reliance == Reliance::Ledger {
+                    dossier.move_to_probe(now, &self.me);
+                } else if let Some(failures) = circuit.begin_probe(now, &self.me) {
                     let (endpoint, fence) = (endpoint.clone(), (incident, failures));
                     self.pending.push(Decision::Probe { endpoint, fence });
                 }
             }
             Way::Ladder { canaries: 0, .. } => {
-                let change = circuit.close(now, &self.me);
-                announce(&mut self.pending, endpoint, circuit.closed(), change);
+                self.advance(now, endpoint, |circuit, me| circuit.close(now, me));
             }
             Way::Ladder { .. } => self.hand_on(now, endpoint),
             // Its time alone ends it.
@@ -110,9 +109,10 @@ impl Council {
             return;
         };
         let holder = self.next_holder(now, endpoint, dossier);
-        if let Some(dossier) = self.dossiers.get_mut(endpoint) {
-            dossier.circuit.lend(now, &self.me, holder);
-        }
+        self.advance(now, endpoint, |circuit, me| {
+            circuit.lend(now, me, holder);
+            Change::Nothing
+        });
     }
 
     /// Who gets the slot next: in rank order from the last holder, the first that has small requests
@@ -148,8 +148,9 @@ impl Council {
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
             return;
         };
+        let is_leaving = dossier.is_slot_leaving(&self.me);
         let circuit = &mut dossier.circuit;
-        let held = circuit.held(now, &self.me).filter(|_| may_lead);
+        let held = circuit.held(now, &self.me).filter(|_| may_lead && !is_leaving);
         let fence = held.map(|(fence, _)| fence);
         if fence == circuit.lent {
             return;
@@ -184,8 +185,9 @@ impl Council {
             circuit.void_probe(now, &self.me, fence);
             return;
         }
-        let change = circuit.end_probe(now, (&self.me, endpoint), fence, result);
-        announce(&mut self.pending, endpoint, circuit.closed(), change);
+        let change = self.advance(now, endpoint, |circuit, me| {
+            circuit.end_probe(now, (me, endpoint), fence, result)
+        });
         if change == Change::Passed {
             self.hand_on(now, endpoint);
         }
@@ -201,13 +203,10 @@ impl Council {
         word: CanaryWord,
     ) {
         let is_current = self.is_current(now);
-        let Some(dossier) = self.dossiers.get_mut(endpoint).filter(|_| is_current) else {
+        if !is_current {
             return;
-        };
-        let circuit = &mut dossier.circuit;
-        let (change, is_idle) = circuit.end_canary(now, (&self.me, endpoint), fence, word);
-        announce(&mut self.pending, endpoint, circuit.closed(), change);
-        if is_idle {
+        }
+        if self.end_canary(now, endpoint, fence, word) {
             self.pass(now, endpoint);
         }
     }
@@ -216,14 +215,26 @@ impl Council {
     /// another machine from here on: it goes to who is next, or for a turn of its own to this node.
     pub fn hand_back(&mut self, now: Duration, endpoint: &EndpointKey, fence: CanaryFence) {
         let is_current = self.is_current(now);
-        let Some(dossier) = self.dossiers.get_mut(endpoint).filter(|_| is_current) else {
-            return;
-        };
-        let word = CanaryWord::Idle;
-        let (_, is_held) = dossier.circuit.end_canary(now, (&self.me, endpoint), fence, word);
-        if is_held {
+        if is_current && self.end_canary(now, endpoint, fence, CanaryWord::Idle) {
             self.hand_on(now, endpoint);
         }
+    }
+
+    /// Takes in what the holder of the slot reports. Returns whether the slot is to be handed on.
+    fn end_canary(
+        &mut self,
+        now: Duration,
+        endpoint: &EndpointKey,
+        fence: CanaryFence,
+        word: CanaryWord,
+    ) -> bool {
+        let mut is_idle = false;
+        self.advance(now, endpoint, |circuit, me| {
+            let change;
+            (change, is_idle) = circuit.end_canary(now, (me, endpoint), fence, word);
+            change
+        });
+        is_idle
     }
 
     /// Hands the slot on if there is anybody who has a use for it. Nobody has: it stays, and not a
@@ -238,14 +249,19 @@ impl Council {
     }
 
     /// Whether this node may lead at `now`.
-    fn is_current(&self, now: Duration) -> bool {
-        now >= self.observing_until && !self.has_slept(now) && self.electorate.has_quorum()
+    pub(super) fn is_current(&self, now: Duration) -> bool {
+        let may_lead = self.electorate.has_quorum() || self.reliance == Reliance::Ledger;
+        now >= self.observing_until && !self.has_slept(now) && may_lead
     }
 
     /// From when on turns are counted: before, nobody could lead, or another led in this node's
     /// place, and all ranks would be past their turns at once.
-    fn awake(&self) -> Duration {
+    pub(super) fn awake(&self) -> Duration {
         let majority_since = self.electorate.majority_since().unwrap_or_default();
-        self.observing_until.max(majority_since).max(self.cleared_from)
+        let among = match self.reliance {
+            Reliance::Gossip | Reliance::Alone => majority_since,
+            Reliance::Ledger => Duration::ZERO,
+        };
+        self.observing_until.max(among).max(self.cleared_from).max(self.relied_from)
     }
 }

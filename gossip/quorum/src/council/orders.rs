@@ -222,6 +222,11 @@ impl Council {
         self.orders.generation = generation;
     }
 
+    /// Which life of this node it is.
+    pub fn generation(&self) -> u64 {
+        self.orders.generation
+    }
+
     /// Takes an operator's order about a member on this node. It is followed at once if it is about
     /// this node or a lost member, and spread. Returns what stands: a milder order changes nothing
     /// after a stronger one.

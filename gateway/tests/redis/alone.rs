@@ -1,0 +1,85 @@
+//! What else may decide while Redis is away: each node alone, or nobody.
+
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+
+use super::{all_are, figure, fleet, redis_of};
+use crate::fleet::{B, is_out};
+use crate::process::{self, CHAT, Gateway, call, chat_body, until};
+use crate::servers::Standalone;
+
+#[tokio::test]
+async fn by_local_each_node_is_alone_while_redis_is_away() {
+    let mut server = Standalone::start();
+    let fleet = fleet(&server, "60s", ", on_unavailable: local").await;
+    fleet.convict(&[0, 1]).await;
+    until("the third has it out", async || is_out(&fleet.nodes[2]).await).await;
+    server.server.kill();
+    all_are(&fleet, "away").await;
+    for node in &fleet.nodes {
+        until("the fleet's opening is let go of", async || !is_out(node).await).await;
+    }
+    // Its own breaker has it out where its own requests have failed, and only there.
+    let local = async |index: usize| {
+        let view = fleet.nodes[index].explain(B).await;
+        (view["in_rotation"].clone(), view["verdict"].as_str().unwrap().to_owned())
+    };
+    let (is_in, verdict) = local(0).await;
+    assert_eq!(is_in, false, "{verdict}");
+    assert!(verdict.contains("each node goes by its own breaker"), "{verdict}");
+    assert_eq!(local(2).await.0, true);
+    server.server.restart();
+    all_are(&fleet, "up").await;
+    until("the fleet has it out again", async || is_out(&fleet.nodes[2]).await).await;
+}
+
+/// A node of a fleet of one whose Redis is to be at `port`.
+fn lone(directory: &std::path::Path, port: u16, endpoint: std::net::SocketAddr) -> Gateway {
+    let head = process::member_head(directory, "gw-1", None);
+    let rows = process::endpoint_rows(&[("a", endpoint)]);
+    let yaml = format!(
+        "{head}  backend: redis
+redis: {{ urls: [\"redis://127.0.0.1:{port}\"], on_unavailable: fail_closed }}
+models:
+  - name: m
+    endpoints:
+{rows}"
+    );
+    Gateway::serve(directory, "gw-1", &yaml)
+}
+
+#[tokio::test]
+async fn r01_f21_who_fails_closed_starts_without_redis_and_refuses_until_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    gossip::certs::throw_away(directory.path(), &["gw-1"]).unwrap();
+    let (address, mock) = process::mock("a").await;
+    let mut server = Standalone::start();
+    server.server.kill();
+    let node = lone(directory.path(), server.server.port, address);
+    for path in [CHAT, "/v1/messages"] {
+        let answer = call(node.clients, Method::POST, path, &[], &chat_body(false)).await;
+        let (status, body) = answer.unwrap();
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["error"]["code"], "state_unavailable");
+    }
+    assert_eq!(mock.counts().requests, 0, "nothing was sent");
+    let looked = call(node.clients, Method::GET, "/v1/models", &[], "").await.unwrap();
+    assert_eq!(looked.0, StatusCode::OK, "to look is no request for a model");
+    assert_eq!(figure(&node, "redis_up").await, 0);
+    let rejects = "admission_rejects_total{reason=\"state_unavailable\"}";
+    assert_eq!(figure(&node, rejects).await, 2);
+    let ready = call(node.operators, Method::GET, "/readyz", &[], "").await.unwrap();
+    assert!(ready.0 == StatusCode::SERVICE_UNAVAILABLE && ready.1.contains("redis_away"));
+    let health = call(node.operators, Method::GET, "/healthz", &[], "").await.unwrap();
+    assert_eq!(health.0, StatusCode::OK);
+
+    server.server.restart();
+    until("requests are served", async || node.chat().await == StatusCode::OK).await;
+    assert_eq!(redis_of(&node).await["state"], "up");
+    let faults = node.explain("m/a").await["evidence"]["faults"].clone();
+    assert_eq!(faults.as_f64(), Some(0.0), "what was refused is no endpoint's fault");
+    server.server.kill();
+    until("they are refused again", async || node.chat().await == StatusCode::SERVICE_UNAVAILABLE)
+        .await;
+}

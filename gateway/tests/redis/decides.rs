@@ -1,0 +1,61 @@
+//! While Redis is there: it decides, one probe ends what it decided, and orders go through it.
+
+use gateway::mock::Behaviour;
+
+use super::{all_see, fleet, flips, kept, order, redis_of};
+use crate::fleet::{B, is_in};
+use crate::process::until;
+use crate::servers::Standalone;
+
+#[tokio::test]
+async fn a_fleet_flips_and_recovers_through_redis_by_one_probe() {
+    let server = Standalone::start();
+    let fleet = fleet(&server, "2s", "").await;
+    assert_eq!(kept(&server, "step"), "", "nothing is held against it");
+    fleet.convict(&[0, 1]).await;
+    all_see(&fleet, "open").await;
+    assert_ne!(kept(&server, "step"), "", "the verdict stands in Redis");
+    for node in &fleet.nodes {
+        assert_eq!(flips(node, "open").await, 1, "{}", node.name);
+        let view = node.explain(B).await;
+        let notes = view["notes"].to_string();
+        assert!(notes.contains("the fleet decides through Redis"), "{notes}");
+    }
+    fleet.b.set(Behaviour::default());
+    let before = fleet.b.counts().probes;
+    for node in &fleet.nodes {
+        until("b is in again", async || {
+            // Small requests for the canary slot, wherever it is.
+            node.chat().await;
+            is_in(node).await
+        })
+        .await;
+    }
+    let probes = fleet.b.counts().probes - before;
+    assert_eq!(probes, 1, "one probe for the whole fleet");
+    for node in &fleet.nodes {
+        let counts = (flips(node, "open").await, flips(node, "close").await);
+        assert_eq!(counts, (1, 1), "{}", node.name);
+        assert_eq!(redis_of(node).await["errors"], 0, "{}", node.name);
+    }
+}
+
+#[tokio::test]
+async fn an_order_goes_through_redis_to_whoever_comes_later() {
+    let server = Standalone::start();
+    let mut fleet = fleet(&server, "60s", "").await;
+    order(&fleet.nodes[0], "force_open").await;
+    for node in &fleet.nodes {
+        until("the order holds", async || node.explain(B).await["forced"] == "force_open").await;
+    }
+    until("it stands in Redis", async || !kept(&server, "order").is_empty()).await;
+    // Whoever was away hears of it there, too.
+    fleet.nodes.pop().unwrap().kill();
+    let third = fleet.restart_third();
+    until("the order holds", async || third.explain(B).await["forced"] == "force_open").await;
+    fleet.nodes.push(third);
+    order(&fleet.nodes[1], "auto").await;
+    for node in &fleet.nodes {
+        until("it is over", async || node.explain(B).await["forced"] == "auto").await;
+    }
+}
