@@ -2,7 +2,8 @@
 # The test command: format, lints, documentation, and every test. It needs Rust with rustfmt and
 # clippy, a C compiler, python3 with venv and node from version 20 on with npm (for the official clients
 # of OpenAI and Anthropic, which one test installs below the target directory), promtool (for the page of
-# metrics and the alerts), for fleets in networks of their own ip, nft and libfaketime, and for the page
+# metrics and the alerts), redis-server with redis-cli (tests start their own on free ports and leave the
+# system's alone), for fleets in networks of their own ip, nft and libfaketime, and for the page
 # Chromium with its driver; on Debian, as root, it installs what is missing. Who is not root must be allowed
 # user namespaces.
 set -euo pipefail
@@ -14,6 +15,7 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3 python3-ven
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v promtool >/dev/null || missing+=(prometheus)
+command -v redis-server >/dev/null || missing+=(redis-server)
 command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || missing+=(nftables)
 command -v faketime >/dev/null || missing+=(faketime)

@@ -15,6 +15,8 @@
 mod fleet;
 #[path = "process/mod.rs"]
 mod process;
+#[path = "../../redis-lua/tests/servers/mod.rs"]
+mod servers;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,6 +71,9 @@ async fn told() -> BTreeSet<String> {
     let mut plan = Plan::new("300ms");
     plan.breaker = &breaker;
     plan.probe = "first_token: 500ms";
+    let redis = servers::Standalone::start();
+    let urls = format!("urls: [\"{}\"]", redis.url());
+    plan.redis = &urls;
     let fleet = Fleet::start(plan).await;
     fleet.convict(&[0, 1]).await;
     fleet.a.set(Behaviour { status: Some(500), ..Behaviour::default() });

@@ -44,9 +44,9 @@ end
 local function load_page()
   local raw = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'lead', 'step', 'order', 'count', 'run')
   local page = { unread = 0, changes = {} }
-  page.version = read(page, raw[1], number_of) or 0
-  page.epoch = read(page, raw[2], number_of) or 0
-  page.lead = read(page, raw[3], number_of) or 0
+  page.version = read(page, raw[1], read_number) or 0
+  page.epoch = read(page, raw[2], read_number) or 0
+  page.lead = read(page, raw[3], read_number) or 0
   page.step = read(page, raw[4], read_step)
   page.order = read(page, raw[5], read_order)
   page.count = read(page, raw[6], read_count) or { 0, 0, 0, 0, 0 }
@@ -122,12 +122,20 @@ end
 
 -- The total order of steps.
 local function outranks(step, other)
-  local mine = { step.incident, step.failures, STAGES[step.stage], step.turn, step.successes }
-  local theirs = { other.incident, other.failures, STAGES[other.stage], other.turn, other.successes }
-  for index = 1, 5 do
-    if mine[index] ~= theirs[index] then
-      return mine[index] > theirs[index]
-    end
+  if step.incident ~= other.incident then
+    return step.incident > other.incident
+  end
+  if step.failures ~= other.failures then
+    return step.failures > other.failures
+  end
+  if step.stage ~= other.stage then
+    return STAGES[step.stage] > STAGES[other.stage]
+  end
+  if step.turn ~= other.turn then
+    return step.turn > other.turn
+  end
+  if step.successes ~= other.successes then
+    return step.successes > other.successes
   end
   return is_after(step.holder, other.holder)
 end

@@ -14,78 +14,73 @@ local INCIDENT_MAX = 1099511627776
 local SMALL_MAX = 4294967295
 local NAME_BYTES_MAX = 253
 local VALUE_BYTES_MAX = 2048
+-- Of a reason, with what is not plain in it as %XX.
+local REASON_BYTES_MAX = 768
 
 local STAGES = { waiting = 0, probing = 1, canary = 2, closed = 3 }
 local FORCED = { open = true, closed = true, auto = true }
+local BASES = { first = true, second = true, ['*'] = true }
+
+-- One match for all fields: a majority of a large fleet is counted at each cast.
+local NAME = '([A-Za-z0-9._%-]+)'
+local NAME_OR_NONE = '([A-Za-z0-9._%-*]+)'
+local STEP = '^(%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%d+) (%d+) ' .. NAME .. ' ' .. NAME_OR_NONE .. '$'
+local WORD = '^(%d+) (%d+) (%d+) (%d+) (%d+) ([%l*]+) ([01]) (.+)$'
+local LEADING = '^(%d+) (%d+) (%d+) (%d+) ' .. NAME .. '$'
+local ORDER = '^(%d+) (%d+) (%l+) ([%d*]+) ' .. NAME .. ' ([!-~]+)$'
+local COUNT = '^(%d+) (%d+) (%d+) (%d+) (%d+)$'
 
 local function text_of(number)
   return string.format('%.0f', number)
 end
 
-local function number_of(text, most)
-  if #text > 16 or not (text == '0' or text:find('^[1-9]%d*$')) then
-    return nil
-  end
-  local number = tonumber(text)
-  return number <= (most or NUMBER_MAX) and number or nil
+-- The number that some digits are, as we write it.
+local function number_of(digits, most)
+  local number = #digits <= 16 and tonumber(digits)
+  local is_it = number and number <= (most or NUMBER_MAX) and (digits:byte() ~= 48 or digits == '0')
+  return is_it and number or nil
+end
+
+local function read_number(text)
+  return text:find('^%d+$') and number_of(text) or nil
 end
 
 local function name_of(text)
-  return #text <= NAME_BYTES_MAX and text:match('^[A-Za-z0-9._-]+$') or nil
+  return #text <= NAME_BYTES_MAX and text:match('^' .. NAME .. '$') or nil
 end
 
--- The fields of a text, if there are `count` of them, or `other` where that may be as well; or nil.
-local function split(text, count, other)
-  if #text > VALUE_BYTES_MAX then
-    return nil
-  end
-  local fields = {}
-  for field in text:gmatch('[^ ]+') do
-    fields[#fields + 1] = field
-  end
-  local is_it = #fields == count or #fields == other
-  return is_it and table.concat(fields, ' ') == text and fields or nil
-end
-
-local function is_whole(table, ...)
-  for _, field in ipairs({ ... }) do
-    if table[field] == nil then
-      return false
-    end
-  end
-  return true
-end
-
--- A step out of the fields from `first` on.
-local function step_of(fields, first)
-  local stage, holder = fields[first + 4], fields[first + 10]
-  local step = {
-    at = number_of(fields[first]),
-    incident = number_of(fields[first + 1], INCIDENT_MAX),
-    failures = number_of(fields[first + 2], SMALL_MAX),
-    level = number_of(fields[first + 3], SMALL_MAX),
-    stage = STAGES[stage] and stage,
-    turn = number_of(fields[first + 5], SMALL_MAX),
-    successes = number_of(fields[first + 6], SMALL_MAX),
-    remaining = number_of(fields[first + 7]),
-    age = number_of(fields[first + 8]),
-    steward = name_of(fields[first + 9]),
-    holder = holder == '*' and '*' or name_of(holder),
-  }
-  local is_step = is_whole(step, 'at', 'incident', 'failures', 'level', 'stage', 'turn', 'successes',
-    'remaining', 'age', 'steward', 'holder')
-  if not is_step or (stage == 'canary') == (holder == '*') then
-    return nil
-  end
-  if stage ~= 'canary' and step.turn + step.successes > 0 then
-    return nil
-  end
-  return step
+local function is_short(text)
+  return #text <= VALUE_BYTES_MAX
 end
 
 local function read_step(text)
-  local fields = split(text, 11)
-  return fields and step_of(fields, 1)
+  local at, incident, failures, level, stage, turn, successes, remaining, age, steward, holder
+  if is_short(text) then
+    at, incident, failures, level, stage, turn, successes, remaining, age, steward, holder =
+      text:match(STEP)
+  end
+  if not at or not STAGES[stage] or (stage == 'canary') == (holder == '*') then
+    return nil
+  end
+  if stage ~= 'canary' and (turn ~= '0' or successes ~= '0' or holder ~= '*') then
+    return nil
+  end
+  local step = {
+    at = number_of(at),
+    incident = number_of(incident, INCIDENT_MAX),
+    failures = number_of(failures, SMALL_MAX),
+    level = number_of(level, SMALL_MAX),
+    stage = stage,
+    turn = number_of(turn, SMALL_MAX),
+    successes = number_of(successes, SMALL_MAX),
+    remaining = number_of(remaining),
+    age = number_of(age),
+    steward = name_of(steward),
+    holder = holder == '*' and '*' or name_of(holder),
+  }
+  local is_placed = step.at and step.incident and step.failures and step.level
+  local is_timed = step.turn and step.successes and step.remaining and step.age
+  return is_placed and is_timed and step.steward and step.holder and step or nil
 end
 
 local function write_step(step)
@@ -95,38 +90,44 @@ local function write_step(step)
 end
 
 local function read_word(text)
-  local fields = split(text, 18, 8)
-  if not fields or #fields == 8 and fields[8] ~= '*' then
+  local at, span, generation, seq, incident, basis, witness, hold
+  if is_short(text) then
+    at, span, generation, seq, incident, basis, witness, hold = text:match(WORD)
+  end
+  if not at or not BASES[basis] then
     return nil
   end
-  local basis, witness = fields[6], fields[7]
   local word = {
-    at = number_of(fields[1]),
-    span = number_of(fields[2]),
-    generation = number_of(fields[3]),
-    seq = number_of(fields[4]),
-    incident = number_of(fields[5], INCIDENT_MAX),
-    basis = (basis == 'first' or basis == 'second' or basis == '*') and basis or nil,
+    at = number_of(at),
+    span = number_of(span),
+    generation = number_of(generation),
+    seq = number_of(seq),
+    incident = number_of(incident, INCIDENT_MAX),
+    basis = basis,
     is_witness = witness == '1',
-    hold = #fields == 8 and '*' or step_of(fields, 8),
+    hold = hold == '*' and '*' or read_step(hold),
   }
-  local is_word = is_whole(word, 'at', 'span', 'generation', 'seq', 'incident', 'basis', 'hold')
-  return is_word and (witness == '0' or witness == '1') and word or nil
+  local is_numbered = word.generation and word.seq and word.incident
+  return word.at and word.span and is_numbered and word.hold and word or nil
 end
 
 local function read_leading(text)
-  local fields = split(text, 5)
-  if not fields then
+  local at, span, number, generation, holder
+  if is_short(text) then
+    at, span, number, generation, holder = text:match(LEADING)
+  end
+  if not at then
     return nil
   end
   local leading = {
-    at = number_of(fields[1]),
-    span = number_of(fields[2]),
-    number = number_of(fields[3]),
-    generation = number_of(fields[4]),
-    holder = name_of(fields[5]),
+    at = number_of(at),
+    span = number_of(span),
+    number = number_of(number),
+    generation = number_of(generation),
+    holder = name_of(holder),
   }
-  return is_whole(leading, 'at', 'span', 'number', 'generation', 'holder') and leading or nil
+  local is_numbered = leading.number and leading.generation
+  return leading.at and leading.span and is_numbered and leading.holder and leading or nil
 end
 
 local function write_leading(leading)
@@ -135,28 +136,28 @@ local function write_leading(leading)
 end
 
 local function read_order(text)
-  local fields = split(text, 6)
-  if not fields then
+  local at, stamp, forced, remaining, author, reason
+  if is_short(text) then
+    at, stamp, forced, remaining, author, reason = text:match(ORDER)
+  end
+  if not at or not FORCED[forced] or #reason > REASON_BYTES_MAX then
     return nil
   end
-  local remaining, reason = fields[4], fields[6]
   local order = {
-    at = number_of(fields[1]),
-    stamp = number_of(fields[2]),
-    forced = FORCED[fields[3]] and fields[3],
+    at = number_of(at),
+    stamp = number_of(stamp),
+    forced = forced,
     remaining = remaining == '*' and '*' or number_of(remaining),
-    author = name_of(fields[5]),
-    reason = #reason <= 768 and reason:match('^[!-~]+$'),
+    author = name_of(author),
+    reason = reason,
   }
-  local is_order = is_whole(order, 'at', 'stamp', 'forced', 'remaining', 'author', 'reason')
-  return is_order and order or nil
+  return order.at and order.stamp and order.remaining and order.author and order or nil
 end
 
 local function read_count(text)
-  local fields = split(text, 5)
-  local count = {}
-  for index = 1, fields and 5 or 0 do
-    count[index] = number_of(fields[index], SMALL_MAX)
+  local count = is_short(text) and { text:match(COUNT) } or {}
+  for index, number in ipairs(count) do
+    count[index] = number_of(number, SMALL_MAX)
   end
   return #count == 5 and count or nil
 end

@@ -28,6 +28,9 @@ pub enum RedisError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// A prefix that would change the tag of a key.
+    #[error("redis prefix: only printable ASCII without spaces and braces")]
+    Prefix,
     /// TLS is configured for addresses that do not speak it.
     #[error("redis tls needs rediss:// urls")]
     TlsUnused,

@@ -27,11 +27,26 @@ struct Bench {
     task: JoinHandle<()>,
 }
 
+/// What a user may at least do who calls the ledger.
+const RULES: &str = "~quorumgate{* &quorumgate{notices} -@all +@string +@hash +@list +@sortedset \
+    -@dangerous -@blocking +del +exists +pexpire +pttl +time +eval +evalsha +ping +role +publish \
+    +spublish +subscribe +ssubscribe +asking +cluster|slots";
+
 impl Bench {
     async fn new() -> Self {
+        Self::with_user("+info").await
+    }
+
+    /// A bench whose user has the least rights and these.
+    async fn with_user(rights: &str) -> Self {
         let server = Server::start(&["--enable-debug-command", "yes"]).answers();
+        let words = ["ACL", "SETUSER", "gate", "on", ">hush"].into_iter();
+        let words = words.chain(RULES.split_whitespace()).chain(rights.split_whitespace());
+        assert_eq!(server.cli(&words.collect::<Vec<_>>()), "OK");
         let (running, stop) = watch::channel(false);
         let mut config = Config::new(vec![server.url()], Mode::Standalone);
+        config.username = Some("gate".to_owned());
+        config.password = Some("hush".to_owned());
         // A busy machine may stop for longer than an operator would wait.
         config.timeout = Duration::from_secs(1);
         let (client, supervise) = client::start(config, stop).unwrap();
@@ -129,6 +144,17 @@ async fn in_another_run_of_the_server_all_numbers_leap() {
     assert_eq!(after.epoch, before.epoch + EPOCH_LEAP);
     let again = call(client, keys, &take).await.unwrap().entry.floor;
     assert_eq!(again.version, after.version + 1);
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_ask_for_the_run_does_without_leaps() {
+    let bench = Bench::with_user("").await;
+    let (client, keys) = (&bench.client, &bench.keys);
+    let take = said("gw-1", Floor::default(), Deed::Take { hold: LEASE });
+    let before = call(client, keys, &take).await.unwrap().entry.floor;
+    bench.server.cli(&["DEBUG", "CHANGE-REPL-ID"]);
+    let after = call(client, keys, &take).await.unwrap().entry.floor;
+    assert_eq!((after.version, after.lead), (before.version + 1, before.lead + 1));
 }
 
 #[tokio::test]

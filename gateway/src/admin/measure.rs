@@ -15,6 +15,7 @@ use quorum::electorate::Presence;
 use quorum::view::Glance;
 use quorum::{Council, Standing};
 use redis_lua::client::{Client, Figures};
+use redis_lua::error::Trouble;
 
 use super::{Admin, tenants};
 use crate::clock;
@@ -119,6 +120,10 @@ fn decided(meters: &Meters, reached: &Reached, figures: &Figures) {
     counter("redis_fallback_seconds_total", reached.fallback.as_secs());
     counter("ledger_conflicts_total", reached.conflicts);
     counter("redis_reconnects_total", figures.reconnects);
+    // At nought until then, so that the first is an increase to whoever watches.
+    for kind in [Trouble::Away, Trouble::Timeout, Trouble::Busy] {
+        meters.counter("redis_errors_total", &[("kind", kind.kind())]).increment(0);
+    }
     for (kind, count) in &figures.troubles {
         meters.counter("redis_errors_total", &[("kind", kind)]).absolute(*count);
     }

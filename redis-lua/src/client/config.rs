@@ -12,6 +12,15 @@ use crate::error::RedisError;
 pub const URLS_MAX: usize = 64;
 
 /// Where Redis is, and who we are.
+///
+/// A user of ours needs no more than this, `quorumgate` being the prefix, and `+cluster|slots` and
+/// `+asking` only in a cluster; a sentinel needs `+sentinel|master`:
+///
+/// ```text
+/// user gate on >SECRET ~quorumgate{* &quorumgate{notices} -@all +@string +@hash +@list +@sortedset
+///   -@dangerous -@blocking +del +exists +pexpire +pttl +time +eval +evalsha +ping +role +publish
+///   +spublish +subscribe +ssubscribe +asking +cluster|slots
+/// ```
 #[derive(Clone)]
 pub struct Config {
     /// `redis://host:port` or, with TLS, `rediss://host:port`, all of one kind; the port may be left
@@ -20,7 +29,7 @@ pub struct Config {
     pub urls: Vec<String>,
     /// What is there.
     pub mode: Mode,
-    /// What all keys and channels begin with.
+    /// What all keys and channels begin with: printable ASCII without spaces and braces.
     pub prefix: String,
     /// How long one call may take, redirections and all. 10 ms to 1 s.
     pub timeout: Duration,
@@ -118,6 +127,15 @@ impl fmt::Display for Address {
     }
 }
 
+/// Whether keys that begin so still have the tag that we give them.
+///
+/// # Errors
+/// [`RedisError::Prefix`].
+pub(super) fn check_prefix(prefix: &str) -> Result<(), RedisError> {
+    let is_good = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+    if prefix.bytes().all(is_good) { Ok(()) } else { Err(RedisError::Prefix) }
+}
+
 /// The addresses, and whether they speak TLS.
 ///
 /// # Errors
@@ -177,7 +195,7 @@ fn parse(url: &str, default_port: u16) -> Result<(Address, bool), &'static str> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Config, Mode, addresses, parse};
+    use super::{Address, Config, Mode, addresses, check_prefix, parse};
 
     fn of(host: &str, port: u16) -> Address {
         Address { host: host.to_owned(), port }
@@ -202,6 +220,14 @@ mod tests {
         let config = Config::new(vec!["redis://me:hush@db".to_owned()], Mode::Standalone);
         let error = addresses(&config).unwrap_err().to_string();
         assert!(error.contains("redis.password") && !error.contains("hush"), "{error}");
+    }
+
+    #[test]
+    fn a_prefix_leaves_the_tag_alone() {
+        assert!(check_prefix("quorumgate:1.").is_ok() && check_prefix("").is_ok());
+        for bad in ["a{b}", "{", "a b", "ä"] {
+            assert!(check_prefix(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -82,6 +82,7 @@ struct Batch {
     connection: MultiplexedConnection,
     poke: Arc<Notify>,
     open: Vec<Open>,
+    took: Duration,
 }
 
 /// What an answer means for an errand.
@@ -119,9 +120,9 @@ pub(super) async fn bring(
     let mut table = ways.table.clone();
     while !open.is_empty() {
         let known = Arc::clone(&table.borrow_and_update());
-        let batches = sort(&known, open, &mut results);
-        let sent = batches.into_iter().map(|batch| Box::pin(send(batch, errands, deadline)));
         let mut again = Again::default();
+        let batches = sort(&known, open, &mut results, &mut again);
+        let sent = batches.into_iter().map(|batch| Box::pin(send(batch, errands, deadline)));
         for (batch, answers) in join(sent.collect()).await {
             settle(ways, batch, answers, &mut results, &mut again);
         }
@@ -141,6 +142,14 @@ struct Again {
     has_to_wait: bool,
 }
 
+impl Again {
+    /// Takes what is of no use at once.
+    fn put(&mut self, open: Open) {
+        self.open.push(open);
+        self.has_to_wait = true;
+    }
+}
+
 /// Waits for another table, or for a moment.
 async fn wait(table: &mut watch::Receiver<Arc<Table>>, deadline: Instant) {
     let moment = sleep(MOVING_PAUSE);
@@ -150,26 +159,32 @@ async fn wait(table: &mut watch::Receiver<Arc<Table>>, deadline: Instant) {
             () = moment => {}
         }
     };
-    // Past the deadline the next round ends everything.
+    // What goes out past the deadline is not awaited, and how often anything waits has a bound.
     let _ = timeout_at(deadline, either).await;
 }
 
-/// Sorts errands by server; those that have none are settled.
-fn sort(table: &Table, open: Vec<Open>, results: &mut [Result<Value, Trouble>]) -> Vec<Batch> {
+/// Sorts errands by server. Those whose server is away are settled; one that was sent to a server that
+/// is being connected to waits for it.
+fn sort(
+    table: &Table,
+    open: Vec<Open>,
+    results: &mut [Result<Value, Trouble>],
+    again: &mut Again,
+) -> Vec<Batch> {
     let mut batches: HashMap<Address, Batch> = HashMap::new();
     for mut errand in open {
-        let known = errand.sent_to.as_ref().and_then(|(to, _)| table.links.get_key_value(to));
-        let way = match known {
-            Some(way) => Some(way),
-            None => {
-                // A server that is not known yet, or none: the table says who has the slot.
-                errand.sent_to = None;
-                table.owner(errand.slot)
-            }
+        let way = match &errand.sent_to {
+            Some((to, _)) => table.links.get_key_value(to),
+            None => table.owner(errand.slot),
         };
         let way = way.and_then(|(address, link)| Some((address, link, link.connection.as_ref()?)));
         let Some((address, link, connection)) = way else {
-            keep(results, errand.index, Err(Trouble::Away));
+            errand.waits += 1;
+            if errand.sent_to.is_none() {
+                keep(results, errand.index, Err(Trouble::Away));
+            } else if !errand.is_spent() {
+                again.put(errand);
+            }
             continue;
         };
         let batch = batches.entry(address.clone()).or_insert_with(|| Batch {
@@ -177,6 +192,7 @@ fn sort(table: &Table, open: Vec<Open>, results: &mut [Result<Value, Trouble>]) 
             connection: connection.clone(),
             poke: Arc::clone(&link.poke),
             open: Vec::new(),
+            took: Duration::ZERO,
         });
         batch.open.push(errand);
     }
@@ -205,6 +221,7 @@ async fn send(
         pipeline.add_command(command(errand, open.is_whole, &mut given));
     }
     let count = pipeline.len();
+    let began = Instant::now();
     let answers = batch.connection.send_packed_commands(&pipeline, 0, count);
     let answers = match timeout_at(deadline, answers).await {
         Err(_) => Err(Trouble::Timeout),
@@ -212,6 +229,7 @@ async fn send(
         Ok(Ok(answers)) if answers.len() == count => Ok(without_asking(&batch.open, answers)),
         Ok(Ok(_)) => Err(Trouble::Wrong("a number of answers")),
     };
+    batch.took = began.elapsed();
     (batch, answers)
 }
 
@@ -263,7 +281,10 @@ fn settle(
     again: &mut Again,
 ) {
     let answers = match answers {
-        Ok(answers) => answers,
+        Ok(answers) => {
+            ways.tally.took(batch.took);
+            answers
+        }
         Err(trouble) => {
             batch.poke.notify_one();
             for open in batch.open {
@@ -303,7 +324,6 @@ fn renew(ways: &Ways<'_>, open: &mut Open, meaning: Meaning, again: &mut Again) 
             if !ways.table.borrow().links.contains_key(&address) {
                 // A full queue means that it is under way.
                 let _ = ways.guests.try_send(address.clone());
-                again.has_to_wait = true;
             }
             open.sent_to = Some((address, is_once));
             open.tries += 1;

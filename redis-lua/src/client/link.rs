@@ -53,6 +53,8 @@ pub(super) struct Keeper {
     pub(super) dialer: Arc<Dialer>,
     /// How long one call may take.
     pub(super) timeout: Duration,
+    /// Whether keys may be elsewhere.
+    pub(super) is_cluster: bool,
     /// The key to write, which is in a slot of this server.
     pub(super) key: watch::Receiver<String>,
     /// Asks for a try at once.
@@ -154,7 +156,7 @@ impl Keeper {
         }
         match answer {
             Ok(_) => Ok(()),
-            Err(Trouble::Refused("MOVED" | "ASK")) => {
+            Err(Trouble::Refused("MOVED" | "ASK")) if self.is_cluster => {
                 self.look.notify_one();
                 Ok(())
             }

@@ -55,13 +55,11 @@ pub(super) async fn hear(shared: Arc<Shared>, dialer: Arc<Dialer>) {
     let slot = slot::of(shared.channel.as_bytes());
     let mut table = shared.table.clone();
     loop {
-        let owner = table.borrow_and_update().owners.of(slot).cloned();
-        let Some(owner) = owner else {
-            if table.changed().await.is_err() {
-                return;
-            }
-            continue;
-        };
+        // A server that is down has its own keeper to dial it.
+        let good = table
+            .wait_for(|table| table.owner(slot).is_some_and(|(_, link)| link.connection.is_some()));
+        let Ok(owner) = good.await.map(|table| table.owners.of(slot).cloned()) else { return };
+        let Some(owner) = owner else { continue };
         if let Err(trouble) = listen(&shared, &dialer, &owner, slot).await {
             tracing::debug!(server = %owner, %trouble, "notices are not heard");
         }

@@ -25,7 +25,8 @@ use crate::error::Trouble;
 
 /// How often it is asked anew while nothing calls for it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long after one look the next may be, whoever calls for it.
+/// How long after one look the next may be, whoever calls for it. After looks that found nothing it
+/// doubles, up to [`LOOK_EVERY`].
 const LOOK_GAP: Duration = Duration::from_millis(50);
 
 /// Who is where.
@@ -81,6 +82,7 @@ impl Scout {
 
     /// Looks again and again, sooner when `look` asks for it.
     pub(super) async fn run(mut self, table: watch::Receiver<Arc<Table>>, look: Arc<Notify>) {
+        let mut gap = LOOK_GAP;
         loop {
             let known = Arc::clone(&table.borrow());
             let sight = match &mut self.way {
@@ -90,8 +92,10 @@ impl Scout {
                 }
                 Way::Cluster(seeds) => seeds.places(&self.prefix, &known).await,
             };
+            let pause = jittered(gap);
+            gap = if sight.is_ok() { LOOK_GAP } else { (gap * 2).min(LOOK_EVERY) };
             self.tell(sight);
-            sleep(LOOK_GAP).await;
+            sleep(pause).await;
             tokio::select! {
                 () = look.notified() => {}
                 () = sleep(jittered(LOOK_EVERY)) => {}

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::interval;
 
-use super::config::{self, Address, Config};
+use super::config::{self, Address, Config, Mode};
 use super::dial::{self, Dialer};
 use super::link::{Keeper, State};
 use super::notices;
@@ -58,6 +58,7 @@ pub(super) struct Supervisor {
 struct Keepers {
     shared: Arc<Shared>,
     dialer: Arc<Dialer>,
+    is_cluster: bool,
     places: watch::Receiver<Sight>,
     table: watch::Sender<Arc<Table>>,
     health: watch::Sender<Health>,
@@ -79,6 +80,7 @@ impl Supervisor {
         table: watch::Sender<Arc<Table>>,
         health: watch::Sender<Health>,
     ) -> Result<Self, RedisError> {
+        config::check_prefix(&config.prefix)?;
         let (urls, is_tls) = config::addresses(config)?;
         if !is_tls && config.tls != config::Tls::default() {
             return Err(RedisError::TlsUnused);
@@ -91,6 +93,7 @@ impl Supervisor {
         let keepers = Keepers {
             shared,
             dialer,
+            is_cluster: config.mode == Mode::Cluster,
             places,
             table,
             health,
@@ -197,6 +200,7 @@ impl Keepers {
             address: address.clone(),
             dialer: Arc::clone(&self.dialer),
             timeout: self.shared.timeout,
+            is_cluster: self.is_cluster,
             key: key_receiver,
             poke: Arc::clone(&poke),
             look: Arc::clone(&self.shared.look),

@@ -164,3 +164,87 @@ fn small(value: &Value) -> Option<u32> {
 fn span(value: &Value) -> Option<Duration> {
     number(value).map(Duration::from_micros)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn numbers(all: &[i64]) -> Vec<Value> {
+        all.iter().copied().map(Value::Int).collect()
+    }
+
+    /// An answer with nothing in it but its numbers.
+    fn bare() -> Vec<Value> {
+        let mut all = vec![bulk("done")];
+        all.extend(numbers(&[1, 0, 1_800_000_000_000_000, 7, 3, 2]));
+        all.extend([Value::Nil, Value::Nil, Value::Nil]);
+        all.push(Value::Array(numbers(&[0, 0, 0, 0, 2])));
+        all
+    }
+
+    fn with(index: usize, value: Value) -> Option<Reply> {
+        let mut all = bare();
+        all[index] = value;
+        reply(&Value::Array(all))
+    }
+
+    #[test]
+    fn an_entry_of_which_nothing_is_known_is_read() {
+        let read = reply(&Value::Array(bare())).unwrap();
+        assert_eq!(read.answer.entry.floor, Floor { version: 7, epoch: 3, lead: 2 });
+        assert_eq!((read.answer.entry.step, read.has_changed), (None, true));
+    }
+
+    #[test]
+    fn what_no_script_of_ours_returns_is_refused() {
+        for value in [Value::Nil, Value::Okay, bulk("done"), Value::Array(Vec::new())] {
+            assert_eq!(reply(&value), None);
+        }
+        let mut long = bare();
+        long.push(Value::Nil);
+        assert_eq!(reply(&Value::Array(long)), None);
+        for index in 0..bare().len() {
+            for value in [Value::Int(-2), Value::Double(1.0), bulk("\u{7f}"), Value::Array(vec![])]
+            {
+                assert_eq!(with(index, value.clone()), None, "{index} {value:?}");
+            }
+        }
+        assert_eq!(with(4, Value::Int(i64::MAX)), None);
+        assert_eq!(with(10, Value::Array(numbers(&[0, 0, 0, 0, 1 << 32]))), None);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused() {
+        let lead = |holder: &str| {
+            let lead = [bulk(holder)].into_iter().chain(numbers(&[1, 1, 5]));
+            with(9, Value::Array(lead.collect()))
+        };
+        assert!(lead("gw-1").is_some());
+        for holder in ["", "gw 1", "gw\n1", "*", &"g".repeat(254)] {
+            assert_eq!(lead(holder), None, "{holder}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_read_with_its_reason() {
+        let order = |forced: &str, remaining: i64, reason: &str| {
+            let fields = vec![
+                Value::Int(4),
+                bulk(forced),
+                Value::Int(remaining),
+                bulk("gw-1"),
+                bulk(reason),
+            ];
+            with(8, Value::Array(fields))
+        };
+        let read = order("open", -1, "it%20is%20fine").unwrap().answer.entry.order.unwrap();
+        assert_eq!((read.remaining, read.reason.as_str()), (None, "it is fine"));
+        assert_eq!(order("shut", -1, "*"), None);
+        assert_eq!(order("open", -2, "*"), None);
+        assert_eq!(order("open", 0, "%zz"), None);
+    }
+}

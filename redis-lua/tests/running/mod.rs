@@ -1,6 +1,7 @@
 //! A client that runs, for tests.
 
 #![allow(unreachable_pub, dead_code, reason = "each test binary uses a part")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
 
 use std::time::{Duration, Instant};
 

@@ -2,23 +2,26 @@
 
 use super::{Server, cli, wait_for};
 
-/// All six.
+const WORDS: [&str; 6] = [
+    "--cluster-enabled",
+    "yes",
+    "--cluster-config-file",
+    "nodes.conf",
+    "--cluster-node-timeout",
+    "1500",
+];
+
+/// All six, and whoever has joined since.
 pub struct Cluster {
     pub servers: Vec<Server>,
+    /// Their names in the cluster.
+    pub names: Vec<String>,
 }
 
 impl Cluster {
     /// Starts all, with a failover after about two seconds of silence.
     pub fn start() -> Self {
-        let words = [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-config-file",
-            "nodes.conf",
-            "--cluster-node-timeout",
-            "1500",
-        ];
-        let servers: Vec<_> = (0..6).map(|_| Server::start(&words)).collect();
+        let servers: Vec<_> = (0..6).map(|_| Server::start(&WORDS)).collect();
         let servers: Vec<_> = servers.into_iter().map(Server::answers).collect();
         let places: Vec<_> = servers.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
         let mut create = vec!["--cluster", "create"];
@@ -26,20 +29,30 @@ impl Cluster {
         create.extend(["--cluster-replicas", "1", "--cluster-yes"]);
         let said = cli(&create).expect("the cluster was not made");
         assert!(said.contains("All 16384 slots covered"), "{said}");
-        let all = Self { servers };
+        let names = servers.iter().map(name).collect();
+        let all = Self { servers, names };
         wait_for(|| all.servers.iter().all(is_whole));
         // A failover needs a replica that has had all data.
         wait_for(|| all.servers.iter().filter(|server| follows(server)).count() == 3);
         all
     }
 
-    pub fn urls(&self) -> Vec<String> {
-        self.servers.iter().map(Server::url).collect()
+    /// Another primary joins, without any slot. Returns its place among the servers.
+    pub fn join(&mut self) -> usize {
+        let server = Server::start(&WORDS).answers();
+        let known = self.servers[0].port.to_string();
+        assert_eq!(server.cli(&["CLUSTER", "MEET", "127.0.0.1", &known]), "OK");
+        let name = name(&server);
+        self.servers.push(server);
+        self.names.push(name.clone());
+        let knows = |server: &Server| server.cli(&["CLUSTER", "NODES"]).contains(&name);
+        let is_in = |server: &Server| server.cli(&["CLUSTER", "INFO"]).contains("state:ok");
+        wait_for(|| self.servers.iter().all(|server| knows(server) && is_in(server)));
+        self.servers.len() - 1
     }
 
-    /// The name of a server in the cluster.
-    pub fn name(&self, index: usize) -> String {
-        self.servers[index].cli(&["CLUSTER", "MYID"])
+    pub fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(Server::url).collect()
     }
 
     /// Those that are primaries, by their place among the servers.
@@ -47,6 +60,10 @@ impl Cluster {
         let is = |index: &usize| self.servers[*index].cli(&["ROLE"]).starts_with("master");
         (0..self.servers.len()).filter(is).collect()
     }
+}
+
+fn name(server: &Server) -> String {
+    server.cli(&["CLUSTER", "MYID"])
 }
 
 fn is_whole(server: &Server) -> bool {

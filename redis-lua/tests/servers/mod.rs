@@ -4,7 +4,12 @@
 //! tokio and the redis crate.
 
 #![allow(unreachable_pub, dead_code, reason = "each test binary uses a part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may stop loudly"
+)]
 
 pub mod cluster;
 pub mod fake;
@@ -59,11 +64,12 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A running `redis-server`, or `redis-sentinel`.
+/// A running `redis-server`, or a sentinel.
 pub struct Server {
     child: Option<Child>,
-    program: &'static str,
     words: Vec<String>,
+    /// What `redis-cli` needs to be let in.
+    entry: Vec<String>,
     pub port: u16,
     folder: Folder,
 }
@@ -89,7 +95,7 @@ impl Server {
         ];
         let own = |word: &&str| word.replace("PORT", &port.to_string()).replace("DIR", &dir);
         words.extend(extra.iter().map(own));
-        let mut server = Self { child: None, program: "redis-server", words, port, folder };
+        let mut server = Self { child: None, words, entry: Vec::new(), port, folder };
         server.restart();
         server
     }
@@ -97,13 +103,19 @@ impl Server {
     /// Starts what is killed again, at the same port.
     pub fn restart(&mut self) {
         let log = fs::File::create(self.folder.path().join("log")).unwrap();
-        let child = Command::new(self.program)
+        let child = Command::new("redis-server")
             .args(&self.words)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(Stdio::null())
             .spawn();
         self.child = Some(child.expect("redis-server is not installed"));
+    }
+
+    /// Makes `redis-cli` use these words, for TLS or a password.
+    pub fn entered_by(mut self, words: &[&str]) -> Self {
+        self.entry = words.iter().map(|word| (*word).to_owned()).collect();
+        self
     }
 
     /// Waits until it answers anything at all.
@@ -136,7 +148,10 @@ impl Server {
 
     fn try_cli(&self, words: &[&str]) -> Option<String> {
         let port = self.port.to_string();
-        cli(&[&["-p", port.as_str()], words].concat())
+        let mut all = vec!["-p", port.as_str()];
+        all.extend(self.entry.iter().map(String::as_str));
+        all.extend(words);
+        cli(&all)
     }
 
     /// Stops it where it stands: connections stay, nothing is answered.

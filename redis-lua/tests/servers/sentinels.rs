@@ -25,7 +25,7 @@ impl Sentinels {
             replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
         };
         wait_for(|| replicas.iter().all(follows));
-        let sentinels = (0..3).map(|_| sentinel(primary.port)).collect();
+        let sentinels = (0..3).map(|_| sentinel(primary.port, 2, "")).collect();
         let servers = std::iter::once(primary).chain(replicas).collect();
         let all = Self { servers, sentinels };
         // Each has to have heard of the others before it can vote.
@@ -50,16 +50,18 @@ impl Sentinels {
     }
 }
 
-fn sentinel(primary: u16) -> Server {
+/// One that watches the primary at a port, and calls it down when so many agree; with more lines of
+/// configuration.
+pub fn sentinel(primary: u16, quorum: u32, more: &str) -> Server {
     let (port, folder) = (free_port(), Folder::new());
     let file = folder.path().join("sentinel.conf");
     let text = format!(
-        "port {port}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {primary} 2\n\
-         sentinel down-after-milliseconds {NAME} 1000\nsentinel failover-timeout {NAME} 3000\n"
+        "port {port}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {primary} {quorum}\n\
+         sentinel down-after-milliseconds {NAME} 1000\nsentinel failover-timeout {NAME} 3000\n{more}\n"
     );
     fs::write(&file, text).unwrap();
     let words = vec![file.display().to_string(), "--sentinel".to_owned()];
-    let mut server = Server { child: None, program: "redis-server", words, port, folder };
+    let mut server = Server { child: None, words, entry: Vec::new(), port, folder };
     server.restart();
     server.answers()
 }

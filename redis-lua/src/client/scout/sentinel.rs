@@ -43,19 +43,24 @@ impl Sentinels {
             })
         });
         let answers = join(asked.collect()).await;
-        let mut trouble = Trouble::Away;
-        let mut best: Option<(u64, Address)> = None;
-        for answer in answers {
-            match answer {
-                Err(other) => trouble = other,
-                Ok(found) if best.as_ref().is_none_or(|best| best.0 < found.0) => {
-                    best = Some(found);
-                }
-                Ok(_) => {}
-            }
-        }
-        best.map(|(_, address)| address).ok_or(trouble)
+        newest(answers)
     }
+}
+
+/// The address of the highest epoch; the last trouble, when there is none.
+fn newest(answers: Vec<Result<(u64, Address), Trouble>>) -> Result<Address, Trouble> {
+    let mut best = Err(Trouble::Away);
+    for answer in answers {
+        let is_better = match (&best, &answer) {
+            (Err(_), _) => true,
+            (Ok(_), Err(_)) => false,
+            (Ok((known, _)), Ok((epoch, _))) => epoch > known,
+        };
+        if is_better {
+            best = answer;
+        }
+    }
+    best.map(|(_, address)| address)
 }
 
 /// The epoch and the address that one sentinel knows.
@@ -99,7 +104,8 @@ fn parse(answer: &Value) -> Option<(u64, Address)> {
 mod tests {
     use redis::Value;
 
-    use super::parse;
+    use super::{Address, newest, parse};
+    use crate::error::Trouble;
 
     fn says(pairs: &[(&str, &str)]) -> Value {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
@@ -117,5 +123,16 @@ mod tests {
             assert_eq!(parse(&says(&pairs)), None, "{pairs:?}");
         }
         assert_eq!(parse(&Value::Nil), None);
+    }
+
+    #[test]
+    fn a_sentinel_that_missed_a_failover_is_overruled() {
+        let at = |port| Address { host: "a".to_owned(), port };
+        let silent = || Err(Trouble::Timeout);
+        let stale = || Ok((3, at(1)));
+        assert_eq!(newest(vec![stale(), silent(), Ok((4, at(2))), stale()]), Ok(at(2)));
+        assert_eq!(newest(vec![silent(), stale()]), Ok(at(1)));
+        assert_eq!(newest(vec![silent(), silent()]), Err(Trouble::Timeout));
+        assert_eq!(newest(Vec::new()), Err(Trouble::Away));
     }
 }
