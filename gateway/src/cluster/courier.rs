@@ -101,7 +101,14 @@ impl Courier {
                     }
                 }
                 notice = notices.recv(), if is_told => match notice {
-                    Ok(notice) => self.note(&notice),
+                    Ok(notice) => {
+                        self.note(&notice);
+                        // What came with it, so that many at once make for one look at what is due; as
+                        // many as the channel holds at most.
+                        while let Ok(notice) = notices.try_recv() {
+                            self.note(&notice);
+                        }
+                    }
                     // What was missed is found when the entries are read in turn.
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => is_told = false,

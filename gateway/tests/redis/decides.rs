@@ -64,3 +64,24 @@ async fn an_order_goes_through_redis_to_whoever_comes_later() {
         until("it is over", async || node.explain(B).await["forced"] == "auto").await;
     }
 }
+
+#[tokio::test]
+async fn who_leaves_takes_back_its_word() {
+    let server = Standalone::start();
+    let mut fleet = fleet(&server, "60s", "").await;
+    fleet.convict(&[0, 1]).await;
+    all_see(&fleet, "open").await;
+    let word = || server.server.cli(&["HGET", "quorumgate{m/b}:votes", "gw-1"]);
+    // No vote, no witness, no opening.
+    const NOTHING: &str = " * 0 *";
+    until("it has said something", async || {
+        let word = word();
+        !word.is_empty() && !word.ends_with(NOTHING)
+    })
+    .await;
+    let mut first = fleet.nodes.remove(0);
+    first.signal("TERM");
+    until("it has taken that back", async || word().ends_with(NOTHING)).await;
+    assert_eq!(first.wait(), Some(0));
+    all_see(&fleet, "open").await;
+}

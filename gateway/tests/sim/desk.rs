@@ -88,6 +88,12 @@ impl Desk {
         if let Some(step) = &answer.entry.step {
             self.stood.insert((call.endpoint.clone(), step.incident));
         }
+        if self.sabotage == Some(Sabotage::LostUpdate)
+            && let Deed::Advance { step, .. } = &call.deed
+        {
+            answer.outcome = Outcome::Done;
+            answer.entry.step = Some(step.clone());
+        }
         if self.sabotage == Some(Sabotage::AbsenceCloses) && answer.entry.step.is_none() {
             answer.entry.step = call.closing();
         }
@@ -108,7 +114,7 @@ impl Desk {
             (Some(Sabotage::FloorIgnored), Deed::Cast(_)) => {
                 Call { floor: Default::default(), ..call.clone() }
             }
-            (Some(Sabotage::LeadIgnored), Deed::Take { .. }) => {
+            (Some(Sabotage::LostUpdate), Deed::Take { .. }) => {
                 self.depose(now, call, before);
                 call.clone()
             }

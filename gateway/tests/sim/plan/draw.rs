@@ -65,7 +65,14 @@ impl Plan {
         let mut chance = Chance::new(seed ^ 0x001e_d6e5);
         match chance.below(10) {
             // All is well with the ledger, whatever else is not.
-            0..=2 => {}
+            0..=1 => {}
+            // Its members do not hear each other, and all of them the ledger.
+            2 => {
+                plan.faults.retain(|fault| !fault.what.troubles_fleet());
+                let mask = chance.bits() & ((1 << plan.nodes()) - 1);
+                let (from, to) = (500, plan.length);
+                plan.faults.push(Fault { from, to, what: What::Parted { mask } });
+            }
             // Nothing else is wrong with the fleet.
             3..=6 => {
                 plan.faults.retain(|fault| !fault.what.troubles_fleet());

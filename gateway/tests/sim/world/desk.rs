@@ -102,7 +102,7 @@ impl World {
         let process = &mut self.nodes[node];
         let Some(call) = process.link.calls.remove(&number) else { return };
         let clock = process.clock.read(now);
-        process.seat.deputy.answered(clock, &call, answer);
+        let has_news = process.seat.deputy.answered(clock, &call, answer);
         if answer.is_some() {
             process.link.hear(now);
             if process.link.relied_since.is_none() && process.seat.deputy.is_reconciled() {
@@ -118,7 +118,9 @@ impl World {
         if is_up {
             self.write_papers(node);
         }
-        self.wake(node, if is_up { 1 } else { PAUSE });
+        if has_news || !is_up {
+            self.wake(node, if is_up { 1 } else { PAUSE });
+        }
     }
 
     /// Looks at what the ledger holds.
