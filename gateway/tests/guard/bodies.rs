@@ -24,6 +24,11 @@ async fn h01_h02_a_body_is_framed_in_one_way() {
     ] {
         ward.refuses(chat(lines, &body), 400, INVALID).await;
     }
+    // Each could be taken for a good question.
+    let last = chunked("Content-Length: 4\r\n", "", "");
+    let first = chunked("", "", "").replacen("Host: a\r\n", "Host: a\r\nContent-Length: 4\r\n", 1);
+    ward.refuses(last + SMUGGLED, 400, INVALID).await;
+    ward.refuses(first + SMUGGLED, 400, INVALID).await;
     ward.is_unharmed(0).await;
 }
 

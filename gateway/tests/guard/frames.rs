@@ -86,20 +86,20 @@ impl Wire {
         false
     }
 
-    /// Writes all of it while everything that comes is read, to the end: the error by which the
-    /// connection ended, and whether it took everything before.
-    pub(crate) async fn floods(self, bytes: Vec<u8>) -> (Option<u32>, bool) {
-        let (reads, mut writes) = self.0.into_split();
+    /// Writes all of it while everything that comes is read, until the other side ends the connection:
+    /// the error by which it does.
+    pub(crate) async fn floods(self, bytes: Vec<u8>) -> Option<u32> {
+        let (mut reads, mut writes) = self.0.into_split();
         let written = tokio::spawn(async move {
             for piece in bytes.chunks(64 * 1024) {
                 writes.write_all(piece).await?;
             }
             Ok::<_, std::io::Error>(writes)
         });
-        let mut reads = reads;
         let mut came = Vec::new();
         let _ = soon("the end of it", reads.read_to_end(&mut came)).await;
-        let took_all = soon("the end of writing", written).await.unwrap().is_ok();
+        // Until here this side was open.
+        let _ = soon("the end of writing", written).await.unwrap();
         let (mut rest, mut error) = (&came[..], None);
         while rest.len() >= 9 {
             let length = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) as usize;
@@ -108,6 +108,6 @@ impl Wire {
             }
             rest = rest.get(9 + length..).unwrap_or_default();
         }
-        (error, took_all)
+        error
     }
 }

@@ -151,6 +151,11 @@ async fn h32_a_name_with_an_underscore_is_nobodys() {
     assert_eq!(statuses(&said), ["200"]);
     let seen = ward.raw.seen().pop().unwrap();
     assert!(!seen.head.contains('_'), "{}", seen.head);
+    // Nor is it there for a rule that asks for it.
+    let required = Some("x_agent_id".to_owned());
+    let ward = Ward::with("", |config| config.fail_closed.require_header = required).await;
+    let said = ward.says(question("X_Agent_Id: a\r\nConnection: close\r\n")).await;
+    assert!(said.contains("missing_required_header"), "{said}");
 }
 
 #[tokio::test]
