@@ -74,7 +74,7 @@ pub const FAILOVER_ON_MAX: usize = 32;
 pub const ALLOWED_PATHS_MAX: usize = 64;
 
 /// The sections that are the same on every node of a fleet.
-const SHARED: [&str; 5] = ["fail_closed", "api_keys", "retry", "failover", "models"];
+const SHARED: [&str; 6] = ["redis", "fail_closed", "api_keys", "retry", "failover", "models"];
 
 /// What stands in place of a secret wherever the configuration is shown.
 const MASK: &str = "***";

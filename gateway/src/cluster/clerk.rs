@@ -5,12 +5,14 @@
 //! answered. It knows no clock and no Redis: calls come out, answers go in.
 //!
 //! Invariants:
-//! - One call an endpoint is in flight, and no more than [`IN_FLIGHT_MAX`] in all.
+//! - One call an endpoint is in flight, and no more than `IN_FLIGHT_MAX` in all.
 //! - A call that nobody answered may have been done: the endpoint is read before anything follows from it.
 //! - An answer that took longer than an interval is no answer: what it says of leads is old.
 //! - Whoever is refused waits, or begins again from the entry it was shown, a few times at most.
 
 mod file;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,24 +65,26 @@ impl Clerk {
         calls
     }
 
-    /// Takes in what became of a call; `None`: no answer came in time.
+    /// Takes in what became of a call; `None`: no answer came in time. Returns whether the council has
+    /// something to decide.
     pub fn answered(
         &mut self,
         now: Duration,
         council: &mut Council,
         call: &Call,
         answer: Option<&Answer>,
-    ) {
+    ) -> bool {
         let interval = council.interval();
         let Some(file) = self.files.get_mut(&call.endpoint) else {
-            return;
+            return false;
         };
         let Some(answer) = file.take(now, interval, call, answer) else {
-            return;
+            return false;
         };
         file.enter(now, (council.me(), council.generation()), &answer.entry);
-        council.enter(now, &call.endpoint, &answer.entry);
+        let has_news = council.enter(now, &call.endpoint, &answer.entry);
         file.settle(now, interval, &call.deed, answer);
+        has_news
     }
 
     /// Notes that somebody has changed an entry, which has this version since.
@@ -132,8 +136,15 @@ impl Clerk {
     }
 
     /// Does what each endpoint of which something is going on asks for.
-    fn act(&mut self, now: Duration, council: &Council, room: &mut usize, calls: &mut Vec<Call>) {
+    fn act(
+        &mut self,
+        now: Duration,
+        council: &mut Council,
+        room: &mut usize,
+        calls: &mut Vec<Call>,
+    ) {
         let mut words: BTreeMap<EndpointKey, Word> = council.words(now).into_iter().collect();
+        let council = &*council;
         for (endpoint, file) in &mut self.files {
             let word = words.remove(endpoint);
             let is_busy = word.is_some() || council.is_stirred(endpoint) || file.is_busy();

@@ -34,6 +34,8 @@ use crate::events::{Event, Kind};
 /// Whoever leaves has this long to take back its words and to let go of what it leads.
 const PARTING: Duration = Duration::from_secs(1);
 
+/// Redis has this long to answer after a start before it is said that it does not.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// An entry that cannot be used for this long is as bad as no ledger: nobody could flip that endpoint.
 const SPOILED_FOR: Duration = Duration::from_millis(500);
 
@@ -46,6 +48,8 @@ pub struct Courier {
     /// Endpoints whose entries cannot be used though Redis answers, why, and since when. Bounded by the
     /// endpoints.
     spoiled: BTreeMap<EndpointKey, (Trouble, Duration)>,
+    /// Whether anything was told of how Redis fares.
+    has_told: bool,
 }
 
 /// Some calls with what became of them, in the same order.
@@ -61,7 +65,8 @@ impl Courier {
     pub fn new(seat: &Arc<Seat>, client: Client, keys: Keys) -> Self {
         let timers = Timers::new(seat);
         let spoiled = BTreeMap::new();
-        let courier = Self { seat: Arc::clone(seat), client, keys, timers, spoiled };
+        let courier =
+            Self { seat: Arc::clone(seat), client, keys, timers, spoiled, has_told: false };
         if let Some(reach) = courier.seat.reach() {
             courier.do_without(reach);
         }
@@ -96,7 +101,14 @@ impl Courier {
                     }
                 }
                 notice = notices.recv(), if is_told => match notice {
-                    Ok(notice) => self.note(&notice),
+                    Ok(notice) => {
+                        self.note(&notice);
+                        // What came with it, so that many at once make for one look at what is due; as
+                        // many as the channel holds at most.
+                        while let Ok(notice) = notices.try_recv() {
+                            self.note(&notice);
+                        }
+                    }
                     // What was missed is found when the entries are read in turn.
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => is_told = false,
@@ -121,30 +133,35 @@ impl Courier {
     }
 
     /// Relies on the ledger, or no longer, by how Redis fares.
-    fn see_to(&self, health: Health) {
-        let Some(reach) = self.seat.reach() else { return };
+    fn see_to(&mut self, health: Health) {
+        let seat = Arc::clone(&self.seat);
+        let Some(reach) = seat.reach() else { return };
         let now = clock::now();
         let link = reach.look(now).link;
         match (health, link) {
             (Health::Up, Link::Up) => {}
             (Health::Up, Link::Away(_)) => {
                 self.seat.deputy.lose_ledger();
-                self.turn(reach, now, Link::Returning);
+                self.turn(&seat, now, Link::Returning);
             }
             (Health::Up, Link::Returning) => {
                 if self.seat.deputy.is_reconciled() {
                     self.seat.deputy.rely(now, Reliance::Ledger);
                     self.seat.fleet().bar(false);
-                    self.turn(reach, now, Link::Up);
+                    self.turn(&seat, now, Link::Up);
                 }
             }
             (Health::Down { trouble, .. }, Link::Away(_)) => {
                 reach.turn(now, Link::Away(trouble.kind()));
+                // A start without Redis is told as well, once it had its time to answer.
+                if !self.has_told && reach.look(now).lasting >= ANSWERS_WITHIN {
+                    self.tell(&seat, now);
+                }
             }
             (Health::Down { trouble, .. }, Link::Up | Link::Returning) => {
                 self.seat.deputy.lose_ledger();
                 self.do_without(reach);
-                self.turn(reach, now, Link::Away(trouble.kind()));
+                self.turn(&seat, now, Link::Away(trouble.kind()));
             }
         }
     }
@@ -162,22 +179,27 @@ impl Courier {
     }
 
     /// Notes and tells that it is so from here on.
-    fn turn(&self, reach: &Reach, now: Duration, link: Link) {
-        reach.turn(now, link);
-        let reached = reach.look(now);
-        let (state, sentence) = (link.as_str(), reached.sentence());
-        match link {
+    fn turn(&mut self, seat: &Seat, now: Duration, link: Link) {
+        if let Some(reach) = seat.reach() {
+            reach.turn(now, link);
+            self.tell(seat, now);
+        }
+        seat.parts.wake.notify_one();
+    }
+
+    /// Tells how Redis fares. That it is being read is soon over; what follows is told.
+    fn tell(&mut self, seat: &Seat, now: Duration) {
+        let Some(reached) = seat.reach().map(|reach| reach.look(now)) else { return };
+        let (state, sentence) = (reached.link.as_str(), reached.sentence());
+        match reached.link {
+            Link::Returning => return,
             Link::Up => tracing::info!(state, "{sentence}"),
-            // It is soon over; what follows is told.
-            Link::Returning => tracing::info!(state, "{sentence}"),
             Link::Away(trouble) => tracing::warn!(state, trouble, "{sentence}"),
         }
-        if link != Link::Returning {
-            let (trouble, fallback) = (link.trouble(), reached.fallback());
-            let detail = json!({ "state": state, "trouble": trouble, "fallback": fallback });
-            self.seat.parts.events.tell(Event::new(Kind::Redis, sentence).detail(detail));
-        }
-        self.seat.parts.wake.notify_one();
+        self.has_told = true;
+        let (trouble, fallback) = (reached.link.trouble(), reached.fallback());
+        let detail = json!({ "state": state, "trouble": trouble, "fallback": fallback });
+        seat.parts.events.tell(Event::new(Kind::Redis, sentence).detail(detail));
     }
 
     /// Sends what is due.

@@ -13,6 +13,9 @@ use super::lock;
 use crate::config::{OnUnavailable, Redis, RedisMode};
 use crate::people::for_people;
 
+/// What has been so for less is said without its time.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
 /// Whether the ledger decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -168,8 +171,17 @@ impl Reached {
             Link::Up => "the fleet decides through Redis".to_owned(),
             Link::Returning => format!("Redis is back and is being read: {meanwhile}"),
             Link::Away(trouble) => {
-                let lasting = for_people(self.lasting);
-                format!("Redis is away ({trouble}) for {lasting}: {meanwhile}")
+                // There is no connection, which is what the word says.
+                let trouble = match trouble {
+                    "away" => String::new(),
+                    trouble => format!(" ({trouble})"),
+                };
+                let lasting = if self.lasting < AT_ONCE {
+                    String::new()
+                } else {
+                    format!(" for {}", for_people(self.lasting))
+                };
+                format!("Redis is away{trouble}{lasting}: {meanwhile}")
             }
         }
     }
@@ -206,6 +218,10 @@ mod tests {
         assert_eq!(reach.look(at(100)).fallback, at(3));
         assert!(reach.turn(at(100), Link::Away("timeout")));
         assert!(!reach.turn(at(104), Link::Away("LOADING")), "that is no other state");
+        assert_eq!(
+            reach.look(at(100)).sentence(),
+            "Redis is away (LOADING): by the gossip majority meanwhile"
+        );
         let looked = reach.look(at(112));
         assert_eq!((looked.lasting, looked.fallback), (at(12), at(15)));
         assert_eq!(looked.link.trouble(), Some("LOADING"));
@@ -224,6 +240,7 @@ mod tests {
         ] {
             let reach = reach(meanwhile);
             let away = reach.look(at(1));
+            assert!(away.sentence().starts_with("Redis is away for 1 s: "), "{}", away.sentence());
             assert_eq!(
                 (away.fallback(), away.refuses(), away.is_together()),
                 (Some(word), refuses, is_together)

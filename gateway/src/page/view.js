@@ -268,7 +268,8 @@ export function troubles(cluster, elapsed = 0) {
   const redis = cluster.redis;
   if (redis && redis.state !== "up") {
     const MEANWHILE = { gossip: "The gossip majority decides meanwhile.", local: "Each node goes by its own breaker meanwhile.", fail_closed: "Requests for a model are refused (503) meanwhile." };
-    const how = redis.state === "returning" ? "Redis is back and is being read." : `Redis is away (${text(redis.trouble ?? "–")}).`;
+    const trouble = redis.trouble && redis.trouble !== "away" ? ` (${text(redis.trouble)})` : "";
+    const how = redis.state === "returning" ? "Redis is back and is being read." : `Redis is away${trouble}.`;
     const meanwhile = Object.hasOwn(MEANWHILE, redis.fallback) ? ` ${MEANWHILE[redis.fallback]}` : "";
     const since = isFigure(redis.since_ms) ? ` For ${age(redis.since_ms + elapsed)} so far.` : "";
     found.push([redis.fallback === "fail_closed" ? "out" : "doubt", how + meanwhile, since]);

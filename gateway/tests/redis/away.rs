@@ -1,14 +1,18 @@
 //! Redis goes, comes back, and forgets: what stood goes on to stand, and nothing closes by it.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{all_are, all_see, figure, fleet, flips, kept, redis_of};
 use crate::fleet::B;
-use crate::process::until;
+use crate::process::{BINARY, Gateway, TOKEN, until};
 use crate::servers::Standalone;
 
 /// Within this all nodes know that Redis is gone: a second, and what a busy machine takes.
 const KNOWN_MAX: Duration = Duration::from_secs(2);
+
+/// What follows events is cut off after this.
+const PATIENCE_SECONDS: &str = "4";
 
 #[tokio::test]
 async fn r02_without_redis_the_gossip_majority_flips_and_redis_learns_of_it_later() {
@@ -22,6 +26,12 @@ async fn r02_without_redis_the_gossip_majority_flips_and_redis_learns_of_it_late
     assert_eq!((&told["up"], &told["fallback"]), (&false.into(), &"gossip".into()), "{told}");
     let ready = fleet.nodes[0].look("/readyz").await;
     assert!(ready["ready"] == true && ready.to_string().contains("redis_away"), "{ready}");
+
+    let table = asked(&fleet.nodes[0], &["cluster"]);
+    assert!(table.contains("redis") && table.contains("Redis is away"), "{table}");
+    let events = asked(&fleet.nodes[0], &["events", "--since", "0"]);
+    assert!(events.contains("the fleet decides through Redis"), "{events}");
+    assert!(events.contains("Redis is away: by the gossip majority meanwhile"), "{events}");
 
     fleet.convict(&[0, 1]).await;
     all_see(&fleet, "open").await;
@@ -51,6 +61,17 @@ async fn r05_a_redis_that_forgets_closes_nothing_and_is_told_anew() {
     let again: u64 = kept(&server, "version").parse().unwrap();
     assert!(again > version, "no number comes twice: {again} after {version}");
     stays_out(&fleet).await;
+}
+
+/// What the command line says of a node; what follows without end is cut off.
+fn asked(node: &Gateway, words: &[&str]) -> String {
+    let command = Command::new("timeout")
+        .args([PATIENCE_SECONDS, BINARY])
+        .args(words)
+        .args(["--admin", &node.operators.to_string()])
+        .env("QUORUMGATE_TOKEN", TOKEN)
+        .output();
+    String::from_utf8(command.unwrap().stdout).unwrap()
 }
 
 /// For as many intervals as an opening that nobody stands by would last, `b` is out everywhere.

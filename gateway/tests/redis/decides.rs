@@ -2,7 +2,7 @@
 
 use gateway::mock::Behaviour;
 
-use super::{all_see, fleet, flips, kept, order, redis_of};
+use super::{all_see, fleet, flips, kept, order};
 use crate::fleet::{B, is_in};
 use crate::process::until;
 use crate::servers::Standalone;
@@ -39,7 +39,8 @@ async fn a_fleet_flips_and_recovers_through_redis_by_one_probe() {
         let page = node.text("/metrics").await;
         let failed = |line: &&str| line.contains("redis_errors_total{") && !line.ends_with(" 0");
         // A busy machine may be late; nothing else may be wrong.
-        let odd = page.lines().filter(failed).filter(|line| !line.contains("\"timeout\""));
+        let late = |line: &str| line.contains("\"timeout\"") || line.contains("\"away\"");
+        let odd = page.lines().filter(failed).filter(|line| !late(line));
         assert_eq!(odd.collect::<Vec<_>>(), Vec::<&str>::new(), "{}", node.name);
     }
 }
@@ -62,4 +63,25 @@ async fn an_order_goes_through_redis_to_whoever_comes_later() {
     for node in &fleet.nodes {
         until("it is over", async || node.explain(B).await["forced"] == "auto").await;
     }
+}
+
+#[tokio::test]
+async fn who_leaves_takes_back_its_word() {
+    let server = Standalone::start();
+    let mut fleet = fleet(&server, "60s", "").await;
+    fleet.convict(&[0, 1]).await;
+    all_see(&fleet, "open").await;
+    let word = || server.server.cli(&["HGET", "quorumgate{m/b}:votes", "gw-1"]);
+    // No vote, no witness, no opening.
+    const NOTHING: &str = " * 0 *";
+    until("it has said something", async || {
+        let word = word();
+        !word.is_empty() && !word.ends_with(NOTHING)
+    })
+    .await;
+    let mut first = fleet.nodes.remove(0);
+    first.signal("TERM");
+    until("it has taken that back", async || word().ends_with(NOTHING)).await;
+    assert_eq!(first.wait(), Some(0));
+    all_see(&fleet, "open").await;
 }

@@ -1,20 +1,34 @@
 //! The claims of the simulation.
 
+use std::ops::Range;
+
 use breaker::{Errand, Outcome, Rung};
 
+use crate::ledger::Figures;
 use crate::node::Mould;
 use crate::plan::Plan;
 use crate::replay;
 use crate::rules::{WINDOW, time};
-use crate::runner::{failures_max, run, run_seeds, seeds};
+use crate::runner::{Draw, failures_max, ledger_seeds, run, run_seeds, seeds};
 use crate::seat::Seat;
 use crate::world::Manner;
 
 #[test]
 fn no_seed_breaks_a_promise() {
-    let seeds = seeds();
+    let figures = no_promise_is_broken(Plan::draw, seeds());
+    assert!(figures.seconded > 0 && figures.loans > 0, "the whole rule should be at work");
+}
+
+#[test]
+fn no_seed_breaks_a_promise_of_a_fleet_with_a_ledger() {
+    let figures = no_promise_is_broken(Plan::draw_with_ledger, ledger_seeds());
+    assert!(figures.committed > 0 && figures.loans > 0, "the whole rule should be at work");
+}
+
+/// Runs the seeds. Returns what they came to.
+fn no_promise_is_broken(draw: Draw, seeds: Range<u64>) -> Figures {
     let begun = std::time::Instant::now();
-    let report = run_seeds(seeds.clone(), Manner::default(), failures_max());
+    let report = run_seeds(seeds.clone(), (draw, Manner::default()), failures_max());
     let figures = report.figures;
     eprintln!(
         "{} seeds ({seeds:?}) in {:.1} s, {} of them opened something; {figures:?}",
@@ -28,11 +42,11 @@ fn no_seed_breaks_a_promise() {
         eprintln!("seed {seed}: {} at {}: {}", violation.invariant, violation.at, violation.what);
     }
     if let Some((seed, violation)) = failures.first() {
-        panic!("{}", replay::keep(&Plan::draw(*seed), Manner::default(), violation));
+        panic!("{}", replay::keep(&draw(*seed), Manner::default(), violation));
     }
     assert!(report.eventful * 2 > report.seeds, "most seeds should open something");
     assert!(figures.parted * 100 <= report.seeds, "views differ for seconds too often");
-    assert!(figures.seconded > 0 && figures.loans > 0, "the whole rule should be at work");
+    figures
 }
 
 #[test]
@@ -60,17 +74,20 @@ fn where_clocks_began_changes_nothing() {
 #[test]
 fn a_seed_is_repeated_exactly() {
     for seed in 0..150 {
-        let plan = Plan::draw(seed);
-        let (once, again) = (run(&plan, Manner::default()), run(&plan, Manner::default()));
-        assert_eq!(once.trace, again.trace, "seed {seed}");
+        for draw in [Plan::draw, Plan::draw_with_ledger] {
+            let plan = draw(seed);
+            let (once, again) = (run(&plan, Manner::default()), run(&plan, Manner::default()));
+            assert_eq!(once.trace, again.trace, "seed {seed}");
+        }
     }
 }
 
 #[test]
 fn a_plan_is_read_as_it_was_written() {
     for seed in 0..2_000 {
-        let plan = Plan::draw(seed);
-        assert_eq!(Plan::read(&plan.to_string()), Ok(plan), "seed {seed}");
+        for plan in [Plan::draw(seed), Plan::draw_with_ledger(seed)] {
+            assert_eq!(Plan::read(&plan.to_string()), Ok(plan), "seed {seed}");
+        }
     }
 }
 
@@ -109,7 +126,9 @@ fn what_a_holder_counted_under_an_older_hold_does_not_count_under_the_next() {
 fn a_run_can_be_told() {
     let wish = std::env::var("TELL").unwrap_or_default();
     let kept = replay::kept().into_iter().find(|(name, _)| *name == wish);
+    let ledger_wish = wish.strip_prefix("ledger-").and_then(|seed| seed.parse().ok());
     let plan = match (wish.parse(), kept) {
+        _ if ledger_wish.is_some() => Plan::draw_with_ledger(ledger_wish.unwrap_or(0)),
         (_, Some((_, text))) => Plan::read(&text).unwrap(),
         (Ok(seed), None) => Plan::draw(seed),
         (Err(_), None) => Plan::draw(1),

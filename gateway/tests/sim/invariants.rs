@@ -7,6 +7,7 @@
 mod agreement;
 mod bad_node;
 mod cap;
+mod committed;
 mod earned;
 mod hiccup;
 mod imposed;
@@ -44,6 +45,8 @@ pub(crate) enum Happening {
         is_by_step: bool,
         was_open: bool,
     },
+    /// The ledger has opened an endpoint by the cast of a node.
+    Written { by: usize, endpoint: usize, incident: u64, is_by_votes: bool },
     /// The node states a vote that it did not state before.
     Voted { node: usize, endpoint: usize, incident: u64, is_first_hand: bool },
     /// The fleet tried the endpoint, or knows how a trial went.
@@ -112,6 +115,7 @@ impl Invariants {
             Box::new(agreement::Agreement::default()),
             Box::new(swift::Swift::default()),
             Box::new(pooled::Pooled::default()),
+            Box::new(committed::Committed::default()),
             Box::new(recovery::Recovery),
         ])
     }
@@ -167,7 +171,11 @@ impl Happening {
             Self::Closed { node, endpoint, incident, .. } => {
                 Some(2 | (*node as u64) << 8 | (*endpoint as u64) << 16 | incident << 24)
             }
-            Self::Voted { .. } | Self::Tried(_) | Self::Canary { .. } | Self::Slot { .. } => None,
+            Self::Written { .. }
+            | Self::Voted { .. }
+            | Self::Tried(_)
+            | Self::Canary { .. }
+            | Self::Slot { .. } => None,
         }
     }
 }

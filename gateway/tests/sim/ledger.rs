@@ -87,6 +87,8 @@ pub(crate) struct Figures {
     /// Runs in which views differed in calm for longer than a change is on its way.
     pub(crate) parted: u64,
     pub(crate) requests: u64,
+    /// Openings that the ledger of a fleet committed.
+    pub(crate) committed: u64,
 }
 
 impl Ledger {
@@ -141,5 +143,6 @@ impl Figures {
         self.rounds += other.rounds;
         self.parted += other.parted;
         self.requests += other.requests;
+        self.committed += other.committed;
     }
 }

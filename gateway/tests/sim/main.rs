@@ -17,6 +17,7 @@ mod carrier;
 #[path = "../../../gossip/quorum/tests/fleet/chance.rs"]
 mod chance;
 mod claims;
+mod desk;
 mod invariants;
 mod ledger;
 mod node;

@@ -8,6 +8,7 @@ use gateway::config;
 use quorum::{CouncilRule, EndpointKey, NodeId};
 
 use crate::carrier::Carrier;
+use crate::desk::Link;
 use crate::plan::{Ms, Plan};
 use crate::rules;
 use crate::sabotage::Sabotage;
@@ -61,6 +62,8 @@ pub(crate) struct Node {
     id: NodeId,
     pub(crate) seat: Seat,
     pub(crate) carrier: Carrier,
+    /// Its link to the ledger, if there is one.
+    pub(crate) link: Link,
     pub(crate) clock: Clock,
     pub(crate) life: Life,
     /// The number of the process; what belongs to an earlier one is void.
@@ -104,6 +107,7 @@ impl Node {
             id: mould.names[index].clone(),
             seat: Seat::new(mould, index, clock.read(now)),
             carrier: Carrier::new((index, generation), &mould.names, mould.sabotage),
+            link: Link::default(),
             clock,
             life: Life::Running,
             generation,

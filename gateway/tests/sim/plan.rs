@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     /// When the last fault is over.
     pub(crate) length: Ms,
     pub(crate) faults: Vec<Fault>,
+    /// Whether the fleet has a ledger.
+    pub(crate) has_ledger: bool,
 }
 
 /// The configuration that varies from plan to plan.
@@ -80,6 +82,17 @@ pub(crate) enum What {
     BadNode { node: usize },
     /// The node states what is not so.
     Lies { node: usize, how: Lie },
+    /// Nobody reaches the ledger.
+    LedgerDown,
+    /// One node does not reach the ledger.
+    LedgerAway { node: usize },
+    /// So many of a thousand requests to the ledger are lost, and of its answers and notices; each may
+    /// take so long.
+    LedgerRough { requests: u64, answers: u64, delay: u64 },
+    /// The ledger loses everything.
+    LedgerFlush,
+    /// The ledger is down, and then has lost what was written in the last so many ms.
+    LedgerLoses { back: Ms },
 }
 
 /// How a member lies. It forges its own words only: all others' are signed by their writers.
@@ -159,7 +172,12 @@ impl What {
             | Self::Crash { .. }
             | Self::Pause { .. }
             | Self::BadNode { .. }
-            | Self::Lies { .. } => true,
+            | Self::Lies { .. }
+            | Self::LedgerDown
+            | Self::LedgerAway { .. }
+            | Self::LedgerRough { .. }
+            | Self::LedgerFlush
+            | Self::LedgerLoses { .. } => true,
             Self::Fails { .. } | Self::Slow { .. } | Self::Flaps { .. } | Self::Fragile { .. } => {
                 false
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::plan::Plan;
 use crate::replay;
-use crate::runner::{run, run_seeds};
+use crate::runner::{Draw, run, run_seeds};
 use crate::sabotage::Sabotage;
 use crate::shrink::{breaks, shrink};
 use crate::world::Manner;
@@ -17,10 +17,15 @@ const SEEDS_AT_ONCE: u64 = 50;
 /// Requires that `sabotage` is caught by one of `invariants` within `seeds` seeds, and that the
 /// plan made smaller still shows it, read back from its text too.
 fn is_caught(sabotage: Sabotage, invariants: &[&str], seeds: u64) {
+    is_caught_among(Plan::draw, sabotage, invariants, seeds);
+}
+
+/// The same among plans drawn by `draw`.
+fn is_caught_among(draw: Draw, sabotage: Sabotage, invariants: &[&str], seeds: u64) {
     let manner = Manner { sabotage: Some(sabotage), ..Manner::default() };
     let mut others = BTreeSet::new();
     let caught = (0..seeds).step_by(SEEDS_AT_ONCE as usize).find_map(|first| {
-        let report = run_seeds(first..first + SEEDS_AT_ONCE, manner, usize::MAX);
+        let report = run_seeds(first..first + SEEDS_AT_ONCE, (draw, manner), usize::MAX);
         let mut failures = report.failures;
         failures.sort_by_key(|(seed, _)| *seed);
         others.extend(failures.iter().map(|(_, one)| one.invariant));
@@ -29,7 +34,7 @@ fn is_caught(sabotage: Sabotage, invariants: &[&str], seeds: u64) {
     let Some((seed, violation)) = caught else {
         panic!("{sabotage:?} is not caught in {seeds} seeds; others: {others:?}");
     };
-    let plan = Plan::draw(seed);
+    let plan = draw(seed);
     let small = shrink(&plan, manner, violation.invariant);
     let text = format!(
         "# {sabotage:?} breaks {}: {}\n# {} faults made {}\n{small}",
@@ -81,7 +86,27 @@ fn two_ballots_of_one_voter_are_caught() {
     is_caught(Sabotage::TwoBallots, &["minority", "weight"], 1_000);
 }
 
+/// Among fleets that decide by a ledger.
+fn is_caught_by_ledger(sabotage: Sabotage, invariants: &[&str]) {
+    is_caught_among(Plan::draw_with_ledger, sabotage, invariants, 1_000);
+}
+
+#[test]
+fn a_step_written_on_an_old_version_is_caught() {
+    is_caught_by_ledger(Sabotage::LostUpdate, &["committed"]);
+}
+
+#[test]
+fn absence_taken_for_a_closing_is_caught() {
+    is_caught_by_ledger(Sabotage::AbsenceCloses, &["earned"]);
+}
+
+#[test]
+fn a_ledger_that_ignores_what_its_writers_have_seen_is_caught() {
+    is_caught_by_ledger(Sabotage::FloorIgnored, &["committed"]);
+}
+
 #[test]
 fn every_planted_bug_has_its_test() {
-    assert_eq!(Sabotage::ALL.len(), 6);
+    assert_eq!(Sabotage::ALL.len(), 9);
 }

@@ -20,7 +20,10 @@ pub(crate) fn keep(plan: &Plan, manner: Manner, violation: &Violation) -> String
     let again = run(&small, manner).violation;
     let what = again.map_or_else(|| violation.what.clone(), |violation| violation.what);
     let text = format!("# {}: {what}\n{small}", violation.invariant);
-    let path = folder().join(format!("{}-{}.txt", violation.invariant, plan.seed));
+    let path = {
+        let kind = if plan.has_ledger { "-ledger" } else { "" };
+        folder().join(format!("{}{kind}-{}.txt", violation.invariant, plan.seed))
+    };
     let written = match fs::write(&path, &text) {
         Ok(()) => format!("kept as {}", path.display()),
         Err(error) => format!("not kept: {error}"),

@@ -24,6 +24,9 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<(u64, Violation)>,
 }
 
+/// How the plan of a seed is drawn.
+pub(crate) type Draw = fn(u64) -> Plan;
+
 /// Runs one plan; a panic of the rules is a violation like any other.
 pub(crate) fn run(plan: &Plan, manner: Manner) -> Outcome {
     let attempt = catch_unwind(AssertUnwindSafe(|| World::new(plan, manner).run()));
@@ -41,7 +44,11 @@ pub(crate) fn run(plan: &Plan, manner: Manner) -> Outcome {
 }
 
 /// Runs all seeds of a range.
-pub(crate) fn run_seeds(seeds: Range<u64>, manner: Manner, failures_max: usize) -> Report {
+pub(crate) fn run_seeds(
+    seeds: Range<u64>,
+    (draw, manner): (Draw, Manner),
+    failures_max: usize,
+) -> Report {
     let next = AtomicU64::new(seeds.start);
     let is_enough = AtomicBool::new(false);
     let report = Mutex::new(Report::default());
@@ -55,7 +62,7 @@ pub(crate) fn run_seeds(seeds: Range<u64>, manner: Manner, failures_max: usize) 
                     if seed >= seeds.end {
                         break;
                     }
-                    let outcome = run(&Plan::draw(seed), manner);
+                    let outcome = run(&draw(seed), manner);
                     mine.take(seed, outcome);
                     is_enough.fetch_or(mine.failures.len() >= failures_max, Ordering::Relaxed);
                 }
@@ -71,6 +78,13 @@ pub(crate) fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("SEEDS") else { return 0..10_000 };
     let (from, to) = text.split_once("..").expect("SEEDS=from..to");
     from.parse().expect("SEEDS=from..to")..to.parse().expect("SEEDS=from..to")
+}
+
+/// The seeds of the run with a ledger; `LEDGER_SEEDS=from..to` says otherwise.
+pub(crate) fn ledger_seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("LEDGER_SEEDS") else { return 0..5_000 };
+    let (from, to) = text.split_once("..").expect("LEDGER_SEEDS=from..to");
+    from.parse().expect("LEDGER_SEEDS=from..to")..to.parse().expect("LEDGER_SEEDS=from..to")
 }
 
 /// How many failing seeds the long run looks for; `FAILURES` says otherwise.

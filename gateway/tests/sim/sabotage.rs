@@ -18,16 +18,26 @@ pub(crate) enum Sabotage {
     NoDedup,
     /// One member's vote is handed on as another's as well.
     TwoBallots,
+    /// The ledger gives the lead to whoever asks, and writes a step by whoever brings it, whatever
+    /// stands there.
+    LostUpdate,
+    /// What a ledger does not hold is taken for closed.
+    AbsenceCloses,
+    /// The ledger goes by its own numbers alone, whatever its writers have seen.
+    FloorIgnored,
 }
 
 impl Sabotage {
     /// All of them.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::ImposedVotes,
         Self::LateVerdicts,
         Self::StaleClosing,
         Self::LostShrinks,
         Self::NoDedup,
         Self::TwoBallots,
+        Self::LostUpdate,
+        Self::AbsenceCloses,
+        Self::FloorIgnored,
     ];
 }

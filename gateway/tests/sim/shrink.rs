@@ -70,12 +70,17 @@ fn spares(fault: &Fault, node: usize) -> bool {
         | What::Crash { node: other, .. }
         | What::Pause { node: other }
         | What::BadNode { node: other }
+        | What::LedgerAway { node: other }
         | What::Lies { node: other, .. } => other != node,
         What::Rough { .. }
         | What::Unpushed { .. }
         | What::Fails { .. }
         | What::Slow { .. }
         | What::Flaps { .. }
-        | What::Fragile { .. } => true,
+        | What::Fragile { .. }
+        | What::LedgerDown
+        | What::LedgerRough { .. }
+        | What::LedgerFlush
+        | What::LedgerLoses { .. } => true,
     }
 }

@@ -4,6 +4,7 @@
 //! clock of its own that began anywhere and goes a little too fast or too slow, and one queue orders
 //! whatever happens.
 
+mod desk;
 pub(crate) mod events;
 mod fate;
 mod net;
@@ -13,7 +14,10 @@ mod traffic;
 
 use std::collections::BTreeMap;
 
+use quorum::Stage;
+
 use crate::chance::Chance;
+use crate::desk::Desk;
 use crate::invariants::{Happening, Invariants, Violation};
 use crate::ledger::{Figures, Ledger};
 use crate::node::{Clock, Life, Mould, Node};
@@ -64,6 +68,10 @@ pub(crate) struct World {
     pub(crate) now: Ms,
     pub(crate) nodes: Vec<Node>,
     pub(crate) ledger: Ledger,
+    /// The ledger that the fleet decides by, if it has one.
+    pub(crate) desk: Option<Desk>,
+    /// The stages that it held when last looked at, by endpoint.
+    pub(crate) committed: Vec<Option<Stage>>,
     /// Since when neither nodes nor network have been troubled; `None` while they are.
     pub(crate) calm_since: Option<Ms>,
     chance: Chance,
@@ -95,9 +103,11 @@ impl World {
         fastrand::seed(plan.seed);
         let count = plan.nodes();
         let mut world = Self {
+            committed: vec![None; plan.endpoints()],
             now: 0,
             nodes: Vec::with_capacity(count),
             ledger: Ledger::new(plan),
+            desk: plan.has_ledger.then(|| Desk::new(manner.sabotage)),
             calm_since: Some(0),
             chance: Chance::new(plan.seed),
             queue: Queue::default(),
@@ -120,6 +130,7 @@ impl World {
             let drift = world.chance.below(21) as i64 - 10;
             let clock = Clock { origin, drift };
             let node = Node::new(&world.mould, (index, 1), (clock, 0));
+            node.seat.deputy.council().live_as(1);
             world.nodes.push(node);
             world.begin(index);
         }
@@ -159,7 +170,11 @@ impl World {
             Event::Begin(fault) => return self.begin_fault(fault),
             Event::End(fault) => return self.end_fault(fault),
             Event::Look => return self.look(),
-            Event::Round
+            Event::Call { from, number, call } => return self.serve(from, number, &call),
+            Event::Answered { .. }
+            | Event::Unanswered { .. }
+            | Event::Notice { .. }
+            | Event::Round
             | Event::Gossip
             | Event::Client
             | Event::Parcel { .. }
@@ -201,12 +216,16 @@ impl World {
             Event::ProbeAnswer { endpoint, fence, has_passed } => {
                 self.answer_probe(node, endpoint, fence, has_passed);
             }
-            Event::Begin(_) | Event::End(_) | Event::Look => {}
+            Event::Answered { number, answer } => self.take_answer(node, number, Some(&answer)),
+            Event::Unanswered { number } => self.take_answer(node, number, None),
+            Event::Notice { endpoint, version } => self.take_notice(node, endpoint, version),
+            Event::Begin(_) | Event::End(_) | Event::Look | Event::Call { .. } => {}
         }
     }
 
     fn look(&mut self) {
         self.count_members();
+        self.read_desk();
         self.tell_views();
         self.check(|invariants, world| invariants.look(world));
         if self.now > PRELUDE + self.plan.length && self.recovered_at.is_none() {

@@ -36,6 +36,8 @@ pub(crate) struct Dossier {
     pub(crate) outvoted_since: Option<Duration>,
     /// Since when others have it out and the cap leaves no room for it here.
     pub(crate) crowded_since: Option<Duration>,
+    /// Until when a cast of this node may open it, where the cap binds.
+    pub(crate) leave_until: Option<Duration>,
     /// What the ledger holds of it, as last read.
     pub(crate) entered: Option<Entered>,
     /// The step that this node proposes to the ledger.
@@ -99,6 +101,7 @@ impl Dossier {
             has_doubts: false,
             outvoted_since: None,
             crowded_since: None,
+            leave_until: None,
             entered: None,
             motion: None,
         }

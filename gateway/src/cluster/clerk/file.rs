@@ -25,8 +25,10 @@ pub(super) struct File {
     order: Option<(u64, NodeId)>,
     /// When the entry was last read.
     read_at: Option<Duration>,
-    /// Whether it has changed since, as far as is known.
-    is_noticed: bool,
+    /// The version that somebody has told of since.
+    noticed: Option<u64>,
+    /// Whether a call may have been done of which nothing was heard.
+    is_doubted: bool,
     /// The word cast last that was not empty, and when.
     word: Option<(Word, Duration)>,
     /// Whether the ledger is known to have it.
@@ -66,7 +68,7 @@ impl File {
 
     /// Whether there is anything to be done even if nothing is said of the endpoint.
     pub(super) fn is_busy(&self) -> bool {
-        self.word.is_some() || self.lead.is_some() || self.is_noticed
+        self.word.is_some() || self.lead.is_some() || self.noticed.is_some() || self.is_doubted
     }
 
     /// Whether a word of this node may stand.
@@ -81,7 +83,7 @@ impl File {
 
     /// Notes that the entry has this version.
     pub(super) fn notice(&mut self, version: u64) {
-        self.is_noticed |= version != self.version;
+        self.noticed = Some(version).filter(|version| *version != self.version).or(self.noticed);
     }
 
     /// Forgets what was known of an entry that may be another when it is next read; the largest numbers
@@ -101,7 +103,7 @@ impl File {
 
     /// Notes that nobody knows whether a call was done.
     fn doubt(&mut self, now: Duration, pause: Duration) {
-        self.is_noticed = true;
+        self.is_doubted = true;
         self.is_said = false;
         self.ready_at = now.saturating_add(pause);
     }
@@ -133,7 +135,8 @@ impl File {
             deed,
         };
         // What the answer shows is as of later than any notice so far.
-        self.is_noticed = false;
+        self.noticed = None;
+        self.is_doubted = false;
         self.sent = Some((call.clone(), now));
         call
     }
@@ -158,6 +161,7 @@ impl File {
     /// Notes what an entry says.
     pub(super) fn enter(&mut self, now: Duration, (me, life): (&NodeId, u64), entry: &Entry) {
         let Floor { version, epoch, lead } = entry.floor;
+        self.noticed.take_if(|noticed| *noticed == version);
         self.version = version;
         self.floor.version = self.floor.version.max(version);
         self.floor.epoch = self.floor.epoch.max(epoch);
@@ -185,9 +189,13 @@ impl File {
                     self.word.take_if(|_| is_empty(word));
                 }
             }
+            // There is no room for its word, or a later life of this node speaks for it.
+            Outcome::Stale | Outcome::Fenced | Outcome::Led if is_cast => {
+                self.ready_at = now.saturating_add(interval);
+            }
             Outcome::Stale => {
                 self.rounds += 1;
-                if self.rounds >= ROUNDS_MAX || is_cast {
+                if self.rounds >= ROUNDS_MAX {
                     self.pause(now, interval / 2);
                 }
             }
@@ -195,12 +203,7 @@ impl File {
                 let remaining = answer.entry.lead.as_ref().map(|lead| lead.remaining);
                 self.pause(now, remaining.unwrap_or(interval).min(interval / 2));
             }
-            Outcome::Fenced => {
-                self.pause(now, interval / 2);
-                if is_cast {
-                    self.ready_at = now.saturating_add(interval);
-                }
-            }
+            Outcome::Fenced => self.pause(now, interval / 2),
         }
     }
 
@@ -255,7 +258,8 @@ impl File {
         if is_due && word.is_some() {
             return Some(self.cast(now, council, word, seq));
         }
-        (self.is_noticed || self.is_old(now, interval)).then_some(Deed::Read)
+        let is_other = self.noticed.is_some() || self.is_doubted;
+        (is_other || self.is_old(now, interval)).then_some(Deed::Read)
     }
 
     /// Casts a word, or an empty one in place of what is no longer said.

@@ -1,8 +1,8 @@
 //! What this node says to the ledger and hears from it, where the fleet has one.
 //!
 //! Whoever carries the calls needs no more than this: [`calls`](Deputy::calls) after each round and at
-//! each notice, [`answered`](Deputy::answered) for each of them, and a round soon after an answer, for
-//! what was decided comes out of it.
+//! each notice and answer, [`answered`](Deputy::answered) for each of them, and a round at once where that
+//! says so, for what was decided comes out of it.
 
 use std::time::Duration;
 
@@ -31,9 +31,10 @@ impl Deputy {
     }
 
     /// Takes in what became of a call; `None`: no answer came in time, and it may have been done.
-    pub fn answered(&self, now: Duration, call: &Call, answer: Option<&Answer>) {
+    /// Returns whether a round is due at once; further calls may be due in any case.
+    pub fn answered(&self, now: Duration, call: &Call, answer: Option<&Answer>) -> bool {
         let mut council = self.council();
-        lock(&self.clerk).answered(now, &mut council, call, answer);
+        lock(&self.clerk).answered(now, &mut council, call, answer)
     }
 
     /// Notes that an entry was changed by somebody, and has this version since.

@@ -21,7 +21,15 @@ impl Invariant for Minority {
     }
 
     fn happened(&mut self, world: &World, happening: &Happening) -> Result<(), String> {
-        let Happening::Opened { node, endpoint, counted, .. } = *happening else { return Ok(()) };
+        let Happening::Opened { node, endpoint, incident, counted, .. } = *happening else {
+            return Ok(());
+        };
+        // What stood in the ledger was judged when it was written.
+        let key = &world.nodes[node].seat.endpoints[endpoint].key;
+        let stood = (key.clone(), incident);
+        if world.desk.as_ref().is_some_and(|desk| desk.stood.contains(&stood)) {
+            return Ok(());
+        }
         let members = world.ledger.electorate_size();
         let everyone = world.nodes.len();
         let counts = world.ledger.electorate & 1 << node != 0;

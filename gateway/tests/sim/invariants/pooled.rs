@@ -44,6 +44,7 @@ impl Invariant for Pooled {
             }
             Happening::Opened { .. }
             | Happening::Voted { .. }
+            | Happening::Written { .. }
             | Happening::Tried(_)
             | Happening::Canary { .. }
             | Happening::Slot { .. } => {}

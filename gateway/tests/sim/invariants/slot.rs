@@ -21,6 +21,7 @@ impl Invariant for Slot {
             | Happening::Opened { .. }
             | Happening::Closed { .. }
             | Happening::Voted { .. }
+            | Happening::Written { .. }
             | Happening::Tried(_) => return Ok(()),
         };
         if world.calm_for() < SETTLED {

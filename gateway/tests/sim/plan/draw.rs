@@ -33,7 +33,16 @@ impl Plan {
         };
         let small = [100, 500, 900][chance.below(3) as usize];
         let length = 11_000 + chance.below(12_000);
-        let mut plan = Self { seed, pools, rates, small, knobs, length, faults: Vec::new() };
+        let mut plan = Self {
+            seed,
+            pools,
+            rates,
+            small,
+            knobs,
+            length,
+            faults: Vec::new(),
+            has_ledger: false,
+        };
         if !knobs.has_probe {
             plan.feed();
         }
@@ -48,6 +57,50 @@ impl Plan {
         }
         plan.faults.sort_by_key(|fault| fault.from);
         plan
+    }
+
+    /// The plan of a seed for a fleet that has a ledger.
+    pub(crate) fn draw_with_ledger(seed: u64) -> Self {
+        let mut plan = Self { has_ledger: true, ..Self::draw(seed) };
+        let mut chance = Chance::new(seed ^ 0x001e_d6e5);
+        match chance.below(10) {
+            // All is well with the ledger, whatever else is not.
+            0..=1 => {}
+            // Its members do not hear each other, and all of them the ledger.
+            2 => {
+                plan.faults.retain(|fault| !fault.what.troubles_fleet());
+                let mask = chance.bits() & ((1 << plan.nodes()) - 1);
+                let (from, to) = (500, plan.length);
+                plan.faults.push(Fault { from, to, what: What::Parted { mask } });
+            }
+            // Nothing else is wrong with the fleet.
+            3..=6 => {
+                plan.faults.retain(|fault| !fault.what.troubles_fleet());
+                plan.shake(&mut chance);
+            }
+            _ => plan.shake(&mut chance),
+        }
+        plan.faults.sort_by_key(|fault| fault.from);
+        plan
+    }
+
+    /// Something is wrong with the ledger.
+    fn shake(&mut self, chance: &mut Chance) {
+        let nodes = self.nodes() as u64;
+        for _ in 0..1 + chance.below(3) {
+            let what = match chance.below(8) {
+                0 => What::LedgerDown,
+                1 | 2 => What::LedgerAway { node: chance.below(nodes) as usize },
+                3 | 4 => What::LedgerRough {
+                    requests: chance.below(300),
+                    answers: chance.below(300),
+                    delay: 10 + chance.below(150),
+                },
+                5 => What::LedgerFlush,
+                _ => What::LedgerLoses { back: 200 + chance.below(2_500) },
+            };
+            self.add(chance, 8_000, what);
+        }
     }
 
     fn add(&mut self, chance: &mut Chance, longest: Ms, what: What) {

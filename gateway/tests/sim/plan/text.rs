@@ -24,6 +24,9 @@ impl fmt::Display for Plan {
             u8::from(knobs.passes_through)
         )?;
         writeln!(formatter, "length {}", self.length)?;
+        if self.has_ledger {
+            writeln!(formatter, "ledger 1")?;
+        }
         for fault in &self.faults {
             writeln!(formatter, "fault {} {} {}", fault.from, fault.to, fault.what)?;
         }
@@ -61,6 +64,13 @@ impl fmt::Display for What {
                 let name = LIES.iter().find(|(lie, _)| lie == how).map_or("", |(_, name)| name);
                 write!(formatter, "lies {node} {name}")
             }
+            Self::LedgerDown => write!(formatter, "ledger-down"),
+            Self::LedgerAway { node } => write!(formatter, "ledger-away {node}"),
+            Self::LedgerRough { requests, answers, delay } => {
+                write!(formatter, "ledger-rough {requests} {answers} {delay}")
+            }
+            Self::LedgerFlush => write!(formatter, "ledger-flush"),
+            Self::LedgerLoses { back } => write!(formatter, "ledger-loses {back}"),
         }
     }
 }
@@ -82,6 +92,7 @@ impl Plan {
             },
             length: 0,
             faults: Vec::new(),
+            has_ledger: false,
         };
         let is_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
         for line in text.lines().map(str::trim).filter(is_content) {
@@ -101,6 +112,7 @@ impl Plan {
             ("rates", rates) => self.rates = rates.to_vec(),
             ("small", [small]) => self.small = *small,
             ("length", [length]) => self.length = *length,
+            ("ledger", [has_ledger]) => self.has_ledger = *has_ledger > 0,
             ("knobs", [of_observers, share, has_probe, canaries, passes_through]) => {
                 self.knobs = Knobs {
                     of_observers: *of_observers > 0,
@@ -140,6 +152,13 @@ fn read_what(name: &str, words: &[&str]) -> Option<What> {
             let how = LIES.iter().find(|(_, name)| words.get(1) == Some(name))?.0;
             What::Lies { node: index(0)?, how }
         }
+        "ledger-down" => What::LedgerDown,
+        "ledger-away" => What::LedgerAway { node: index(0)? },
+        "ledger-rough" => {
+            What::LedgerRough { requests: number(0)?, answers: number(1)?, delay: number(2)? }
+        }
+        "ledger-flush" => What::LedgerFlush,
+        "ledger-loses" => What::LedgerLoses { back: number(0)? },
         _ => return None,
     })
 }

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 
 use gateway::fleet::Admission;
+use quorum::ledger::{Answer, Call};
 
 use crate::carrier::{Parcel, Push};
 use crate::plan::Ms;
@@ -27,6 +28,14 @@ pub(crate) enum Event {
     Answer(Box<Attempt>),
     /// The endpoint answers a probe of the fleet's.
     ProbeAnswer { endpoint: usize, fence: (u64, u32), has_passed: bool },
+    /// A call comes to the ledger from a node in its life.
+    Call { from: (usize, u64), number: u64, call: Box<Call> },
+    /// The ledger's answer comes.
+    Answered { number: u64, answer: Box<Answer> },
+    /// No answer has come in time.
+    Unanswered { number: u64 },
+    /// News that an entry has changed.
+    Notice { endpoint: usize, version: u64 },
     /// A fault begins.
     Begin(usize),
     /// A fault ends.

@@ -34,6 +34,9 @@ impl World {
         if let What::Crash { node, .. } = what {
             self.kill(node);
         }
+        if let (What::LedgerFlush, Some(desk)) = (what, &mut self.desk) {
+            desk.flush(self.now);
+        }
         if let What::Pause { node } = what
             && self.nodes[node].life == Life::Running
         {
@@ -55,6 +58,9 @@ impl World {
             if !self.suffers(is_same) && self.nodes[node].life == Life::Down {
                 self.restart(node, has_snapshot);
             }
+        }
+        if let (What::LedgerLoses { back }, Some(desk)) = (what, &mut self.desk) {
+            desk.fail_over(self.now, back);
         }
         if let What::Pause { node } = what
             && !self.suffers(|what| what == What::Pause { node })
@@ -85,6 +91,7 @@ impl World {
         let saved = old.saved.take().filter(|_| has_snapshot);
         let names = std::mem::take(&mut old.names);
         let mut process = Node::new(&self.mould, (node, generation), (clock, self.now));
+        process.seat.deputy.council().live_as(generation);
         if has_snapshot {
             process.seat.deputy.council().recall(clock.read(self.now), names);
         }

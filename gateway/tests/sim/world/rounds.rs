@@ -12,6 +12,9 @@ use crate::plan::Ms;
 /// How often deadlines are looked at; below the second that is taken for a pause.
 const TICK: Ms = 700;
 
+/// The same where there is a ledger to be asked.
+const LEDGER_TICK: Ms = 200;
+
 impl World {
     /// Lets a node have its round within `delay`.
     pub(super) fn wake(&mut self, node: usize, delay: Ms) {
@@ -52,8 +55,9 @@ impl World {
             self.try_out(node, due);
         }
         self.nodes[node].round_due = 0;
-        self.wake(node, TICK);
+        self.wake(node, if self.desk.is_some() { LEDGER_TICK } else { TICK });
         self.heed_change(node);
+        self.write_papers(node);
     }
 
     /// A breaker that has changed wakes its node.

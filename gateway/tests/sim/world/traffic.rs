@@ -97,7 +97,12 @@ impl World {
                 | What::Unpushed { .. }
                 | What::Crash { .. }
                 | What::Pause { .. }
-                | What::Lies { .. } => Reply::Good,
+                | What::Lies { .. }
+                | What::LedgerDown
+                | What::LedgerAway { .. }
+                | What::LedgerRough { .. }
+                | What::LedgerFlush
+                | What::LedgerLoses { .. } => Reply::Good,
             };
             reply = if reply == Reply::Good { worse } else { reply };
         }

@@ -112,6 +112,34 @@ impl Council {
         }
     }
 
+    /// Whether the cap binds for an endpoint that is not out.
+    pub(super) fn is_capped(&self, dossier: &Dossier) -> bool {
+        let (cap, size) = self.cap_of(dossier);
+        cap < size && dossier.circuit.opening.is_none()
+    }
+
+    /// Keeps a place under the cap for a cast that may open the endpoint, for as long as its answer may
+    /// be on its way: two casts must not fill one place. Returns whether there is one.
+    pub(super) fn reserve(&mut self, now: Duration, endpoint: &EndpointKey) -> bool {
+        let interval = self.rule.interval;
+        let Some(dossier) = self.dossiers.get(endpoint) else {
+            return false;
+        };
+        let is_kept = |other: &&EndpointKey| {
+            let beside = self.dossiers.get(*other).filter(|one| one.pool == dossier.pool);
+            let is_left = |one: &Dossier| one.leave_until.is_some_and(|until| now < until);
+            *other != endpoint
+                && beside.is_some_and(|one| one.circuit.opening.is_none() && is_left(one))
+        };
+        let kept = self.stirred.iter().filter(is_kept).count();
+        let taken = self.open_in(&dossier.pool) + self.unjoined_beside(endpoint, dossier) + kept;
+        let has_room = taken < self.cap_of(dossier).0;
+        if let Some(dossier) = self.dossiers.get_mut(endpoint).filter(|_| has_room) {
+            dossier.leave_until = Some(now.saturating_add(interval));
+        }
+        has_room
+    }
+
     /// Opens by the votes, the deciding one of which was cast at `decided`.
     fn open(
         &mut self,

@@ -88,13 +88,13 @@ impl Council {
     }
 
     /// Takes in what the ledger holds of an endpoint, as of `now`. What follows comes out of the next
-    /// [`step`](Self::step).
-    pub fn enter(&mut self, now: Duration, endpoint: &EndpointKey, entry: &Entry) {
+    /// [`step`](Self::step). Returns whether anything does that should not wait for long.
+    pub fn enter(&mut self, now: Duration, endpoint: &EndpointKey, entry: &Entry) -> bool {
         self.wake(now);
         let (rank, awake, interval) = (self.rank(endpoint), self.awake(), self.rule.interval);
         let has_lead = entry.lead.as_ref().is_some_and(|lead| self.is_mine(lead));
         let Some(dossier) = self.dossiers.get_mut(endpoint) else {
-            return;
+            return false;
         };
         let circuit = &mut dossier.circuit;
         circuit.heed(entry.floor.epoch);
@@ -125,6 +125,7 @@ impl Council {
         if is_news {
             self.stirred.insert(endpoint.clone());
         }
+        is_news || !self.pending.is_empty()
     }
 
     /// The largest incident of an endpoint that this node has heard of in any plausible statement.

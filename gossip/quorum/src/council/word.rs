@@ -21,17 +21,28 @@ impl Council {
     /// What this node has to say to the ledger at `now`, by endpoint, without the numbers of the casts.
     /// Of endpoints that are not among them it has nothing to say, and what it said is to be taken back
     /// by an empty word.
-    pub fn words(&self, now: Duration) -> Vec<(EndpointKey, Word)> {
+    ///
+    /// A word may open an endpoint where the cap binds only if there is a place for it, which it keeps for
+    /// an interval: it is to be cast at once or not at all.
+    pub fn words(&mut self, now: Duration) -> Vec<(EndpointKey, Word)> {
         let absent = self.absent();
         let known = |endpoint| self.dossiers.get_key_value(endpoint);
-        self.stirred
+        let mut words: Vec<(EndpointKey, Word)> = self
+            .stirred
             .iter()
             .filter_map(known)
             .filter_map(|(endpoint, dossier)| {
                 let word = self.word(now, endpoint, dossier, &absent)?;
                 Some((endpoint.clone(), word))
             })
-            .collect()
+            .collect();
+        for (endpoint, word) in &mut words {
+            let dossier = self.dossiers.get(endpoint);
+            let is_capped = dossier.is_some_and(|dossier| self.is_capped(dossier));
+            let has_place = word.opening.is_none() || !is_capped || self.reserve(now, endpoint);
+            word.opening.take_if(|_| !has_place);
+        }
+        words
     }
 
     /// How long a word stands.
@@ -75,6 +86,7 @@ impl Council {
         let discounted: BTreeSet<&NodeId> = unheard.filter(|id| **id != self.me).collect();
         let may_open = discounted.len() <= DISCOUNTED_MAX
             && self.may_judge(now, dossier)
+            && (is_out || may_be_opened || !self.is_capped(dossier))
             && (is_out || self.may_open(now, endpoint, is_held));
         let incident = count.incident.max(vote.map_or(0, |vote| vote.incident)).max(1);
         Some(Word {
