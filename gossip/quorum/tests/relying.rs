@@ -1,6 +1,6 @@
 //! Claims about a council that relies on a ledger: it proposes, the ledger commits, the council follows.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
+#![expect(clippy::panic, reason = "a test may stop loudly")]
 
 use std::time::Duration;
 

@@ -98,6 +98,7 @@ impl Committed {
             return Err(format!("endpoint {endpoint} is opened twice under {incident}"));
         }
         let members = world.ledger.electorate_size();
+        // Where only observers count, a majority of them may have it out as well.
         let quorum = if world.plan.knobs.of_observers { 2 } else { members / 2 + 1 };
         let votes = nodes().filter(|voter| {
             let truth = world.ledger.of(*voter, endpoint);
@@ -107,7 +108,7 @@ impl Committed {
         });
         let holders = nodes().filter(|node| self.adopted_by(endpoint, *node));
         let (votes, holders) = (votes.count(), holders.count());
-        if is_by_votes && votes >= quorum || !is_by_votes && holders > members / 2 {
+        if is_by_votes && votes >= quorum || !is_by_votes && holders >= quorum {
             return Ok(());
         }
         Err(format!(

@@ -115,7 +115,8 @@ impl World {
             process.link.relied_since = None;
         }
         let is_up = self.nodes[node].link.is_up;
-        if is_up {
+        // After a mere reading without news nothing is due sooner than at the next round.
+        if is_up && (has_news || call.deed != Deed::Read) {
             self.write_papers(node);
         }
         if has_news || !is_up {
