@@ -196,6 +196,21 @@ fn a_slot_that_is_free_on_one_node_is_free_for_all() {
 }
 
 #[test]
+fn a_slot_that_is_given_up_is_not_used_while_the_word_of_it_is_under_way() {
+    let limits = Limits { concurrency: Some(2), ..Limits::default() };
+    let ([one, other, _], mut book) = (three(&limits), Book::default());
+    drop(one.ask(&mut book, at(1), 1).unwrap());
+    let turn = one.allowance.compose(at(1), &[]).unwrap();
+    let turn = Turn { node: one.name.clone(), generation: 1, ..turn };
+    let answer = book.turn(Duration::from_secs(1 << 20) + at(1), &turn);
+    let both = [1, 2].map(|_| other.ask(&mut book, at(1), 1).unwrap());
+    assert!(matches!(one.allowance.claim(at(1), 1), Claim::Unsure), "others may have it");
+    one.allowance.settled((at(1), at(1)), &turn, Ok(&answer));
+    assert!(matches!(one.allowance.claim(at(1), 1), Claim::Unsure));
+    drop(both);
+}
+
+#[test]
 fn without_the_ledger_the_share_holds_and_is_owed() {
     let (mut nodes, mut book) = (three(&rpm(12)), Book::default());
     let take = |node: &Node, now| node.allowance.take(now + node.ahead, 1).map(drop);
