@@ -41,7 +41,7 @@ async fn f20_fifty_endpoints_flip_and_recover_while_slots_move_and_a_primary_die
     let back = town.all_see_out(0).await;
     let moved;
     (cluster, moved) = moving.await.unwrap();
-    println!("{moved}; out after {out:?}, back after {back:?}");
+    eprintln!("{moved}; out after {out:?}, back after {back:?}");
 
     // Others do while the primary that has them all is killed and its replica takes over.
     let victim = *cluster.primaries().last().unwrap();
@@ -50,9 +50,9 @@ async fn f20_fifty_endpoints_flip_and_recover_while_slots_move_and_a_primary_die
     let out = town.all_see_out(4 * MODELS).await;
     let killed = Instant::now();
     town.all_are("up").await;
-    println!("a primary is killed: out after {out:?}, Redis is back {:?} later", killed.elapsed());
+    eprintln!("a primary is killed: out after {out:?}, Redis is back {:?} later", killed.elapsed());
     town.ill(4..8, false);
-    println!("back after {:?}", town.all_see_out(0).await);
+    eprintln!("back after {:?}", town.all_see_out(0).await);
     cluster.servers[victim].restart();
     let port = cluster.servers[victim].port.to_string();
     let role = || cli(&["-p", &port, "ROLE"]).unwrap_or_default();
@@ -65,7 +65,7 @@ async fn f20_fifty_endpoints_flip_and_recover_while_slots_move_and_a_primary_die
     // same: whoever gets no answer of it says that Redis is away.
     disown(&cluster);
     town.ill(9..10, true);
-    println!("out with a slot that nobody has after {:?}", town.all_see_out(MODELS).await);
+    eprintln!("out with a slot that nobody has after {:?}", town.all_see_out(MODELS).await);
     assert_eq!(redis_of(&town.nodes[0]).await["state"], "away", "nobody is told of it");
 
     let samples = load.stop();
