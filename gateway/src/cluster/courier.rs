@@ -38,6 +38,10 @@ const PARTING: Duration = Duration::from_secs(1);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// An entry that cannot be used for this long is as bad as no ledger: nobody could flip that endpoint.
 const SPOILED_FOR: Duration = Duration::from_millis(500);
+/// So is one that is not answered of for this long while Redis answers of others, for example since
+/// two servers of a cluster send all calls for its slot to each other. Several intervals: one call that
+/// was late says nothing.
+const UNANSWERED_FOR: Duration = Duration::from_secs(3);
 
 /// The way between one seat and the ledger.
 pub struct Courier {
@@ -121,9 +125,16 @@ impl Courier {
     /// How Redis fares, entries that cannot be used included.
     fn health(&mut self, found: Health) -> Health {
         let fleet = self.seat.fleet();
-        self.spoiled.retain(|key, _| fleet.endpoint(key).is_some());
+        let is_up = found.is_up();
+        // While nothing is answered, that says nothing of one entry.
+        self.spoiled.retain(|key, (trouble, _)| {
+            fleet.endpoint(key).is_some() && (is_up || !trouble.is_everywhere())
+        });
         let now = clock::now();
-        let is_lasting = |(_, since): &&(Trouble, Duration)| now >= *since + SPOILED_FOR;
+        let is_lasting = |(trouble, since): &&(Trouble, Duration)| {
+            let patience = if trouble.is_everywhere() { UNANSWERED_FOR } else { SPOILED_FOR };
+            now >= *since + patience
+        };
         match (found, self.spoiled.values().find(is_lasting)) {
             (Health::Up, Some((trouble, _))) => {
                 Health::Down { trouble: *trouble, since: clock::instant().into_std() }
@@ -224,8 +235,9 @@ impl Courier {
             self.timers.of(&call.deed).record(batch.took.as_secs_f64());
             match answer {
                 Ok(_) => drop(self.spoiled.remove(&call.endpoint)),
-                // What is wrong with Redis as a whole, its client says.
-                Err(trouble) if trouble.is_everywhere() || *trouble == Trouble::Busy => {}
+                Err(Trouble::Busy) => {}
+                // What is wrong with Redis as a whole, its client says; what is wrong with one entry
+                // shows by lasting.
                 Err(trouble) => {
                     self.spoiled.entry(call.endpoint.clone()).or_insert((*trouble, now));
                 }

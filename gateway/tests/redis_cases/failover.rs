@@ -53,7 +53,7 @@ async fn a_failover_that_lost_writes_heals_from_live_votes_and_late_writers_are_
     let primary = all.servers.iter().find(|server| server.port == new).unwrap();
     until("the lost opening stands again", async || !kept(primary, OUT, "step").is_empty()).await;
     let healed = returned.elapsed();
-    println!("failed over after {:?}, healed {healed:?} later", returned - stopped);
+    eprintln!("failed over after {:?}, healed {healed:?} later", returned - stopped);
     assert!(healed < HEALED_MAX, "{healed:?}");
     let epoch = kept(primary, OUT, "epoch");
     assert!(number(&epoch) >= number(&lost), "an epoch came twice: {epoch} after {lost}");
@@ -70,7 +70,7 @@ async fn a_failover_that_lost_writes_heals_from_live_votes_and_late_writers_are_
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     wait_for(|| all.servers[0].cli(&["INFO", "replication"]).contains("master_link_status:up"));
-    println!("the old primary follows {:?} after its return", began.elapsed());
+    eprintln!("the old primary follows {:?} after its return", began.elapsed());
     for server in &all.servers {
         assert_eq!(kept(server, IN, "step"), "", "of the late writer, on {}", server.port);
         let step = kept(server, OUT, "step");

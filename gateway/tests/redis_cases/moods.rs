@@ -209,7 +209,7 @@ impl Scene {
         let ended = Instant::now();
         // What is wrong with one key shows at its next reading, which comes once in an interval.
         let met = if name == SPOILED { INTERVAL } else { Duration::ZERO };
-        println!("{name}: fallen back after {fallen:?}, back {:?} after its end", ended - ill);
+        eprintln!("{name}: fallen back after {fallen:?}, back {:?} after its end", ended - ill);
         assert!(fallen < FALLEN_MAX + met, "{name}: {fallen:?}");
         self.phases.push(Phase { name, began, ended });
     }
@@ -225,7 +225,7 @@ fn compare(samples: &[Sample], began: Instant, ended: Instant, phases: &[Phase])
         from = next;
     }
     let (usual, worst) = (median(good.clone()), good.iter().max().unwrap());
-    println!("good times: p99 {usual:?}, in the worst {worst:?}, of {}", good.len());
+    eprintln!("good times: p99 {usual:?}, in the worst {worst:?}, of {}", good.len());
     let mut complaints = Vec::new();
     for phase in phases {
         let ill = slices(samples, phase.began, phase.ended);
@@ -233,7 +233,7 @@ fn compare(samples: &[Sample], began: Instant, ended: Instant, phases: &[Phase])
         assert!(count >= QUESTIONS, "{name}: {count} questions");
         let of_mood = median(ill);
         let more = of_mood.as_secs_f64() * 1_000.0 - usual.as_secs_f64() * 1_000.0;
-        println!("{name}: p99 {of_mood:?}, {more:+.2} ms, {count} questions");
+        eprintln!("{name}: p99 {of_mood:?}, {more:+.2} ms, {count} questions");
         if of_mood > *worst + DIFFERENCE_MAX {
             complaints.push(format!("{name}: {of_mood:?}, in good times at most {worst:?}"));
         }

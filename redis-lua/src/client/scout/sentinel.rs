@@ -1,7 +1,8 @@
 //! Asks all sentinels at once where the primary is.
 //!
 //! Each failover has a configuration epoch, and what is known of a higher one wins: so the sentinels
-//! themselves settle who is right.
+//! themselves settle who is right. The one that leads a failover gives the old address under the new
+//! epoch until all replicas follow: it is not asked until then.
 
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ async fn one(
     let mut command = redis::cmd("SENTINEL");
     command.arg("MASTER").arg(name);
     let answer = ask(&mut wire.connection, &command, timeout).await?;
-    parse(&answer).ok_or(Trouble::Wrong("what a sentinel says of the primary"))
+    parse(&answer).ok_or(Trouble::Wrong("no word of a sentinel of where the primary is"))
 }
 
 /// Names and values by turns, or a map of them.
@@ -95,6 +96,9 @@ fn parse(answer: &Value) -> Option<(u64, Address)> {
         }
         _ => None,
     };
+    if field("flags")?.split(',').any(|flag| flag == "failover_in_progress") {
+        return None;
+    }
     let host = field("ip").filter(|host| !host.is_empty())?.to_owned();
     let port = field("port")?.parse().ok().filter(|port| *port != 0)?;
     Some((field("config-epoch")?.parse().ok()?, Address { host, port }))
@@ -114,7 +118,13 @@ mod tests {
 
     #[test]
     fn what_a_sentinel_says_is_read_by_name() {
-        let good = [("name", "main"), ("ip", "10.0.0.1"), ("port", "1"), ("config-epoch", "7")];
+        let good = [
+            ("name", "main"),
+            ("ip", "10.0.0.1"),
+            ("port", "1"),
+            ("flags", "master"),
+            ("config-epoch", "7"),
+        ];
         let (epoch, address) = parse(&says(&good)).unwrap();
         assert_eq!((epoch, address.to_string().as_str()), (7, "10.0.0.1:1"));
         for without in 1..good.len() {
@@ -123,6 +133,16 @@ mod tests {
             assert_eq!(parse(&says(&pairs)), None, "{pairs:?}");
         }
         assert_eq!(parse(&Value::Nil), None);
+    }
+
+    #[test]
+    fn a_sentinel_that_leads_a_failover_does_not_name_the_old_primary_under_the_new_epoch() {
+        let leads = |flags| {
+            let old = [("ip", "10.0.0.1"), ("port", "1"), ("flags", flags), ("config-epoch", "7")];
+            parse(&says(&old)).is_some()
+        };
+        assert!(leads("s_down,o_down,master"));
+        assert!(!leads("s_down,o_down,master,failover_in_progress"));
     }
 
     #[test]
