@@ -19,6 +19,8 @@ const PACE: Duration = Duration::from_micros(1_600);
 const QUESTIONS: usize = 2_000;
 /// How long good times last between two ill moods.
 const GOOD_TIME: Duration = Duration::from_millis(1_300);
+/// How often a node is asked how it fares.
+const GLANCE: Duration = Duration::from_millis(80);
 /// Questions of a slice.
 const SLICE: usize = 200;
 /// What the 99th percentile may be higher by than in any good time.
@@ -182,6 +184,8 @@ impl Scene {
     async fn falls_back(&self, began: Instant) -> Duration {
         for node in &self.town.nodes {
             until(&format!("{} falls back", node.name), async || {
+                // Not to be asked so often that it shows in what is measured.
+                tokio::time::sleep(GLANCE).await;
                 node.look("/readyz").await.to_string().contains("redis_away")
             })
             .await;
@@ -201,7 +205,13 @@ impl Scene {
     /// Waits until every node decides through Redis again.
     async fn returns(&mut self, name: &'static str, began: Instant, fallen: Duration) {
         let ill = Instant::now();
-        self.town.all_are("up").await;
+        for node in &self.town.nodes {
+            until(&format!("{} is back", node.name), async || {
+                tokio::time::sleep(GLANCE).await;
+                redis_of(node).await["state"] == "up"
+            })
+            .await;
+        }
         for node in &self.town.nodes {
             let is_told = until("it is told", async || figure(node, "redis_up").await == 1);
             is_told.await;
