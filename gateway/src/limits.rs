@@ -65,8 +65,10 @@ pub struct Whom {
 #[derive(Debug)]
 pub struct Allowance {
     whom: Whom,
-    /// As configured, for the whole fleet.
+    /// As configured, for the whole fleet; they are in force once somebody asks by them.
     limits: Limits,
+    /// How many came before these, and 1.
+    edition: u64,
     /// Which part of them this node holds.
     share: Arc<Share>,
     /// Held for a few additions only, and never together with another: all figures are looked at and
@@ -77,6 +79,9 @@ pub struct Allowance {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Those in force: the newest that anybody has asked by. What began under others goes by these too.
+    limits: Limits,
+    edition: u64,
     window: Window,
     in_flight: u32,
     /// What is held of the fleet's ledger; nothing where there is none.
@@ -185,10 +190,11 @@ impl Allowance {
             return None;
         }
         let state = before.map(|before| Arc::clone(&before.state)).unwrap_or_default();
+        let edition = before.map_or(1, |before| before.edition + 1);
         Some(match before {
             Some(same) if same.limits == *limits => Arc::clone(same),
             Some(_) | None => {
-                Arc::new(Self { whom, limits: *limits, share: Arc::clone(share), state })
+                Arc::new(Self { whom, limits: *limits, edition, share: Arc::clone(share), state })
             }
         })
     }
@@ -205,9 +211,9 @@ impl Allowance {
             if let Some(full) = self.refused(&state, now, tokens) {
                 return Err(full);
             }
-            let (load, in_flight) = (self.load(tokens), u64::from(state.in_flight));
+            let (load, in_flight) = (state.load(tokens), u64::from(state.in_flight));
             let purse = state.purse.as_ref();
-            let has = purse.is_some_and(|purse| purse.has(now, &self.limits, load, in_flight));
+            let has = purse.is_some_and(|purse| purse.has(now, &state.limits, load, in_flight));
             if has || standing == Standing::Quick {
                 return Ok(());
             }
@@ -269,7 +275,7 @@ impl Allowance {
         if self.share.standing() != Standing::Away
             && let Some(purse) = &state.purse
         {
-            return purse.left(now, &self.limits);
+            return purse.left(now, &state.limits);
         }
         let sum = state.window.sum();
         let part = self.share.get();
@@ -282,13 +288,13 @@ impl Allowance {
             })
         };
         Left {
-            requests: left(self.limits.rpm, |load| load.requests),
-            tokens: left(self.limits.tpm, |load| load.tokens),
+            requests: left(state.limits.rpm, |load| load.requests),
+            tokens: left(state.limits.tpm, |load| load.tokens),
         }
     }
 
     fn check(&self, state: &State, now: Duration, tokens: u64) -> Result<(), Full> {
-        let Limits { rpm, tpm, concurrency } = self.limits;
+        let Limits { rpm, tpm, concurrency } = state.limits;
         let part = self.share.get();
         let ours = |whole: u64| (part.of(whole), whole);
         if let Some((limit, whole)) = tpm.map(ours).filter(|(limit, _)| tokens > *limit) {
@@ -310,7 +316,8 @@ impl Allowance {
             returns_in: Some(SLOT_RETURNS_IN),
         });
         let by_fleet = state.purse.as_ref();
-        let by_fleet = by_fleet.and_then(|purse| purse.full(now, &self.limits, self.load(tokens)));
+        let by_fleet =
+            by_fleet.and_then(|purse| purse.full(now, &state.limits, state.load(tokens)));
         let all = [
             full(What::Requests, rpm, |load| load.requests, 1),
             full(What::Tokens, tpm, |load| load.tokens, tokens),
@@ -320,15 +327,9 @@ impl Allowance {
         all.into_iter().flatten().max_by_key(|full| full.returns_in).map_or(Ok(()), Err)
     }
 
-    /// What a request of so many tokens weighs. One that takes more than a whole minute of the fleet
-    /// has fills the minute, and no more can be said of it.
-    fn load(&self, tokens: u64) -> Load {
-        Load { requests: 1, tokens: self.limits.tpm.map_or(0, |limit| tokens.min(limit)) }
-    }
-
     /// Why the ledger would not admit it, as far as is known.
     fn refused(&self, state: &State, now: Duration, tokens: u64) -> Option<Full> {
-        let whole = self.limits.tpm.filter(|limit| tokens > *limit);
+        let whole = state.limits.tpm.filter(|limit| tokens > *limit);
         let never = |limit| Full { what: What::Tokens, limit, whole: limit, returns_in: None };
         let lately = || state.purse.as_ref()?.refused(now, tokens);
         whole.map(never).or_else(lately)
@@ -347,9 +348,10 @@ impl Allowance {
         if let Some(full) = self.refused(state, now, tokens) {
             return Err(full);
         }
-        let (load, in_flight) = (self.load(tokens), u64::from(state.in_flight));
+        let (load, in_flight) = (state.load(tokens), u64::from(state.in_flight));
+        let limits = state.limits;
         let purse = state.purse.as_mut();
-        let drawn = purse.and_then(|purse| purse.take(now, &self.limits, load, in_flight));
+        let drawn = purse.and_then(|purse| purse.take(now, &limits, load, in_flight));
         Ok(drawn.map(|at| self.admit(state, now, tokens, Source::Ledger { at })))
     }
 
@@ -361,8 +363,8 @@ impl Allowance {
         tokens: u64,
         source: Source,
     ) -> Charge {
-        let load = self.load(tokens);
-        if self.limits.has_minute() {
+        let load = state.load(tokens);
+        if state.limits.has_minute() {
             state.window.add(now, load);
         }
         state.in_flight = state.in_flight.saturating_add(1);
@@ -387,8 +389,23 @@ impl Allowance {
         }
     }
 
+    /// The state, with these limits in force unless newer ones are.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.edition < self.edition {
+            (state.edition, state.limits) = (self.edition, self.limits);
+            // What was set aside is a part of what others left of the former figures.
+            state.purse.iter_mut().for_each(|purse| purse.relinquish());
+        }
+        state
+    }
+}
+
+impl State {
+    /// What a request of so many tokens weighs. One that takes more than a whole minute of the fleet
+    /// has fills the minute, and no more can be said of it.
+    fn load(&self, tokens: u64) -> Load {
+        Load { requests: 1, tokens: self.limits.tpm.map_or(0, |limit| tokens.min(limit)) }
     }
 }
 
@@ -418,14 +435,14 @@ impl Charge {
     /// Says how many tokens the request took, in place of the estimate; the last word counts. A minute
     /// after the admission the estimate counts no longer, and only what it has missed is added.
     pub fn correct(&mut self, tokens: u64) {
-        let load = self.allowance.load(tokens);
+        let load = self.allowance.lock().load(tokens);
         self.replace(load);
     }
 
     /// Says that the request took so many tokens, or more than anybody has counted: a larger estimate
     /// stands.
     pub fn at_least(&mut self, tokens: u64) {
-        let load = self.allowance.load(tokens);
+        let load = self.allowance.lock().load(tokens);
         if load.tokens > self.load.tokens {
             self.replace(load);
         }
@@ -443,11 +460,12 @@ impl Charge {
         }
         let mut state = self.allowance.lock();
         state.window.replace(self.at, was, load);
+        let has_minute = state.limits.has_minute();
         let Some(purse) = &mut state.purse else { return };
         match self.source {
             Source::Node => purse.correct_debt(self.at, was, load),
             Source::Ledger { at } => {
-                if self.allowance.limits.has_minute() && !purse.correct(at, was, load) {
+                if has_minute && !purse.correct(at, was, load) {
                     self.allowance.share.link().inspect(|link| link.lose(1));
                 }
             }
@@ -460,11 +478,11 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let mut state = self.allowance.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
-        let (limits, in_flight) = (&self.allowance.limits, u64::from(state.in_flight));
+        let (limits, in_flight) = (state.limits, u64::from(state.in_flight));
         if limits.concurrency.is_some()
             && let Some(purse) = &mut state.purse
         {
-            let is_awaited = purse.free_slot(limits, in_flight);
+            let is_awaited = purse.free_slot(&limits, in_flight);
             self.allowance.tell(&mut state, is_awaited);
         }
     }

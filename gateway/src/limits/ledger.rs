@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis_lua::error::Trouble;
-use redis_lua::limits::{Answer, Load, SLOT_RETURNS_IN, Turn, Verdict, What as Figure};
+use redis_lua::limits::{Answer, Figures, Load, SLOT_RETURNS_IN, Turn, Verdict, What as Figure};
 
 use super::{Allowance, Charge, Full, Source, What, Whom};
 
@@ -21,11 +21,11 @@ impl Allowance {
     pub(super) fn compose(&self, now: Duration, demands: &[u64]) -> Option<Turn> {
         let mut state = self.lock();
         let now = state.window.advance(now);
-        let in_flight = u64::from(state.in_flight);
+        let (limits, in_flight) = (state.limits, u64::from(state.in_flight));
         let purse = self.purse(&mut state)?;
         purse.is_known = true;
         purse.is_told = false;
-        purse.compose(now, &self.limits, in_flight, demands)
+        purse.compose(now, &limits, in_flight, demands)
     }
 
     /// Has everything given back with the next turn that no request uses.
@@ -74,7 +74,7 @@ impl Allowance {
                     Ok(self.admit(&mut state, now, *tokens, Source::Ledger { at: answer.at }))
                 }
                 Verdict::Full { what, returns_in } => {
-                    let full = self.full_of_all(*what, *returns_in);
+                    let full = full_of_all(turn.figures, *what, *returns_in);
                     if let Some(purse) = &mut state.purse {
                         purse.repeat(now, *tokens, full);
                     }
@@ -84,15 +84,16 @@ impl Allowance {
         }
         (decided, 0)
     }
+}
 
-    fn full_of_all(&self, what: Figure, returns_in: Option<Duration>) -> Full {
-        let (what, limit) = match what {
-            Figure::Requests => (What::Requests, self.limits.rpm),
-            Figure::Tokens => (What::Tokens, self.limits.tpm),
-            Figure::Slots => (What::Concurrency, self.limits.concurrency.map(u64::from)),
-        };
-        let limit = limit.unwrap_or(0);
-        let returns_in = if what == What::Concurrency { Some(SLOT_RETURNS_IN) } else { returns_in };
-        Full { what, limit, whole: limit, returns_in }
-    }
+/// Why the ledger refuses, where it was told of these figures.
+fn full_of_all(figures: Figures, what: Figure, returns_in: Option<Duration>) -> Full {
+    let (what, limit) = match what {
+        Figure::Requests => (What::Requests, figures.requests),
+        Figure::Tokens => (What::Tokens, figures.tokens),
+        Figure::Slots => (What::Concurrency, figures.slots),
+    };
+    let limit = limit.unwrap_or(0);
+    let returns_in = if what == What::Concurrency { Some(SLOT_RETURNS_IN) } else { returns_in };
+    Full { what, limit, whole: limit, returns_in }
 }

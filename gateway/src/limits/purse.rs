@@ -301,10 +301,10 @@ impl Purse {
         })
     }
 
-    /// Has everything given back that no request uses.
+    /// Has everything given back that no request uses, and asks again about what was refused.
     pub(super) fn relinquish(&mut self) {
         self.give_back(|_| false);
-        self.recent = Recent::default();
+        (self.recent, self.refusal) = (Recent::default(), None);
     }
 
     fn give_back(&mut self, is_kept: impl Fn(&Portion) -> bool) {

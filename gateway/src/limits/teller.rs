@@ -123,7 +123,7 @@ impl Teller {
         let whom = demand.allowance.whom().clone();
         let allowance = Arc::clone(&demand.allowance);
         let Some(entry) = self.entry(&allowance) else { return };
-        // The newest limits are those of whoever asks; what runs on may have begun under others.
+        // Whoever asks is served from here on; what runs on may have begun elsewhere.
         entry.allowance = allowance;
         if entry.waiting.len() < WAITING_MAX {
             entry.waiting.push_back(demand);

@@ -234,6 +234,36 @@ fn without_the_ledger_the_share_holds_and_is_owed() {
     assert!(take(&nodes[1], at(8)).is_err());
 }
 
+#[test]
+fn a_limit_that_is_lowered_holds_for_a_busy_subject_too() {
+    let ([mut node, ..], mut book) = (three(&rpm(6_000)), Book::default());
+    let mut ask_for = |node: &mut Node, seconds: std::ops::Range<u64>| {
+        let mut admitted = Vec::new();
+        for step in 0..(seconds.end - seconds.start) * 50 {
+            let now = at(seconds.start) + Duration::from_millis(step * 20);
+            admitted.extend(node.ask(&mut book, now, 1));
+            if step % 5 == 0 {
+                node.tick(&mut book, now);
+            }
+        }
+        admitted
+    };
+    let running = ask_for(&mut node, 100..110);
+    assert_eq!(running.len(), 500);
+    let old = Arc::clone(&node.allowance);
+    let share = &old.share;
+    // One that is made and never asked changes nothing.
+    drop(Allowance::under(&rpm(1), share, whom(), Some(&old)));
+    assert_eq!(ask_for(&mut node, 110..112).len(), 100);
+    node.allowance = Allowance::under(&rpm(700), share, whom(), Some(&old)).unwrap();
+    let admitted = ask_for(&mut node, 112..114).len();
+    assert_eq!(admitted, 100, "600 of 700 are used up");
+    // The teller may know it by those limits under which it began, and what ends is of those.
+    drop(running);
+    node.allowance = old;
+    assert_eq!(ask_for(&mut node, 114..120).len(), 0);
+}
+
 /// Three nodes by chance, and all that was admitted.
 struct Town {
     chance: fastrand::Rng,
