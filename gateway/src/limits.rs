@@ -460,15 +460,15 @@ impl Charge {
         }
         let mut state = self.allowance.lock();
         state.window.replace(self.at, was, load);
+        let now = state.window.latest();
         let has_minute = state.limits.has_minute();
         let Some(purse) = &mut state.purse else { return };
-        match self.source {
-            Source::Node => purse.correct_debt(self.at, was, load),
-            Source::Ledger { at } => {
-                if has_minute && !purse.correct(at, was, load) {
-                    self.allowance.share.link().inspect(|link| link.lose(1));
-                }
-            }
+        let is_said = match self.source {
+            Source::Node => purse.correct_debt(now, self.at, (was, load)),
+            Source::Ledger { at } => !has_minute || purse.correct(at, was, load),
+        };
+        if !is_said {
+            self.allowance.share.link().inspect(|link| link.lose(1));
         }
         self.allowance.tell(&mut state, false);
     }

@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use redis_lua::limits::{
-    Answer, CORRECTIONS_MAX, Correction, Figures, Load, SLOT_RETURNS_IN, Turn, Window, spare,
+    Answer, CORRECTIONS_MAX, Correction, Figures, Load, MINUTE, SLOT_RETURNS_IN, Turn, Window,
+    spare,
 };
 
 use super::{Figure, Full, Left, What};
@@ -166,9 +167,19 @@ impl Purse {
         self.debt.add(now, load);
     }
 
-    /// Says what a request took that was admitted without the ledger, at `at`.
-    pub(super) fn correct_debt(&mut self, at: Duration, was: Load, is: Load) {
+    /// Says what a request took that was admitted without the ledger, at `at`. Returns whether all of it
+    /// can be said: by which moment the ledger counts what it was told of nobody knows, so that what was
+    /// missed counts from now on, and what is to be given back is lost.
+    pub(super) fn correct_debt(
+        &mut self,
+        now: Duration,
+        at: Duration,
+        (was, is): (Load, Load),
+    ) -> bool {
+        let now = self.debt.advance(now);
+        let is_told = !self.debt.counts(at) && now.saturating_sub(at) < MINUTE;
         self.debt.replace(at, was, is);
+        !is_told || (is.requests >= was.requests && is.tokens >= was.tokens)
     }
 
     /// Has what the ledger counts by the moment `at` corrected. Returns whether there was place for it.

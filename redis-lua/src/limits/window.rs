@@ -99,6 +99,11 @@ impl Window {
         self.latest
     }
 
+    /// The latest moment that was ever told.
+    pub fn latest(&self) -> Duration {
+        self.latest
+    }
+
     /// What counts.
     pub fn sum(&self) -> Load {
         self.sum

@@ -1,6 +1,8 @@
 //! Three nodes and the ledger as a value: what they admit together, by hand and by chance, with time that
 //! passes as told, and answers that get lost.
 
+mod amends;
+
 use redis_lua::error::Trouble;
 use redis_lua::limits::{Book, Turn};
 
@@ -16,6 +18,7 @@ struct Node {
     allowance: Arc<Allowance>,
     link: Arc<Link>,
     intake: Intake,
+    meters: Meters,
     /// What its clock shows when the common one shows zero.
     ahead: Duration,
 }
@@ -32,12 +35,13 @@ impl Node {
     fn new(limits: &Limits, rank: usize) -> Self {
         let share = Arc::new(Share::default());
         share.set(Part::new(rank, 3));
-        let (link, intake) = Link::new(&Meters::new());
+        let meters = Meters::new();
+        let (link, intake) = Link::new(&meters);
         share.join(&link);
         link.stand(Standing::Quick);
         let allowance = Allowance::new(limits, &share, whom()).unwrap();
         let ahead = Duration::from_secs(1_000 * rank as u64);
-        Self { name: format!("gw-{rank}"), allowance, link, intake, ahead }
+        Self { name: format!("gw-{rank}"), allowance, link, intake, meters, ahead }
     }
 
     /// Takes a turn with these demands; the answer is there `delay` after it was sent.

@@ -1,0 +1,32 @@
+//! What is said to the ledger later: corrections, and what was admitted without it.
+
+use super::*;
+
+#[test]
+fn what_was_admitted_without_the_ledger_is_corrected_after_it_was_told_as_well() {
+    let limits = Limits { tpm: Some(30_000), ..Limits::default() };
+    let ([mut one, ..], mut book) = (three(&limits), Book::default());
+    let mut sum = |one: &mut Node, now| {
+        one.tick(&mut book, now);
+        book.sum(Duration::from_secs(1 << 20) + now).tokens
+    };
+    one.link.stand(Standing::Away);
+    let mut charge = one.allowance.take(at(5), 100).unwrap();
+    let cancelled = one.allowance.take(at(5), 30).unwrap();
+    one.link.stand(Standing::Quick);
+    assert_eq!(sum(&mut one, at(6)), 130);
+    charge.correct(5_100);
+    assert_eq!(sum(&mut one, at(7)), 5_130);
+    let lost = "limit_corrections_lost_total 1";
+    assert!(!one.meters.render().contains(lost));
+    // What is given back now can no longer be found there.
+    cancelled.cancel();
+    assert!(one.meters.render().contains(lost), "{}", one.meters.render());
+    assert_eq!(sum(&mut one, at(8)), 5_130);
+    // It counts no longer anyway.
+    charge.correct(100);
+    let before = one.meters.render();
+    assert_eq!(sum(&mut one, at(67)), 0);
+    charge.correct(1);
+    assert_eq!(before, one.meters.render());
+}
