@@ -59,11 +59,16 @@ impl Allowance {
         let answer = match answer {
             Ok(answer) => answer,
             Err(trouble) => {
-                // Debt that may have been counted would be counted twice.
-                if !matches!(trouble, Trouble::Timeout) && turn.debt != Load::default() {
+                // What may have been counted would be counted twice.
+                if !surely_was_not_taken(trouble) {
+                    return (Vec::new(), turn.corrections.len());
+                }
+                if turn.debt != Load::default() {
                     purse.owe(now, turn.debt);
                 }
-                return (Vec::new(), turn.corrections.len());
+                let again = turn.corrections.iter();
+                let lost = again.filter(|one| !purse.correct(one.at, one.was, one.is));
+                return (Vec::new(), lost.count());
             }
         };
         purse.receive(sent, now, answer);
@@ -96,4 +101,12 @@ fn full_of_all(figures: Figures, what: Figure, returns_in: Option<Duration>) -> 
     let limit = limit.unwrap_or(0);
     let returns_in = if what == What::Concurrency { Some(SLOT_RETURNS_IN) } else { returns_in };
     Full { what, limit, whole: limit, returns_in }
+}
+
+/// Whether a turn that has failed like this surely counts nowhere.
+fn surely_was_not_taken(trouble: Trouble) -> bool {
+    match trouble {
+        Trouble::Busy | Trouble::Refused(_) => true,
+        Trouble::Away | Trouble::Timeout | Trouble::Wrong(_) => false,
+    }
 }

@@ -62,7 +62,7 @@ impl Node {
         let answer = match (&answer, fate) {
             (Some(answer), Fate::Arrives) => Ok(answer),
             (Some(_), _) => Err(Trouble::Timeout),
-            (None, _) => Err(Trouble::Away),
+            (None, _) => Err(Trouble::Busy),
         };
         self.allowance.settled((sent, sent + delay), &turn, answer).0
     }

@@ -30,3 +30,29 @@ fn what_was_admitted_without_the_ledger_is_corrected_after_it_was_told_as_well()
     charge.correct(1);
     assert_eq!(before, one.meters.render());
 }
+
+#[test]
+fn what_surely_did_not_arrive_is_said_again_and_what_may_have_is_not() {
+    let limits = Limits { tpm: Some(30_000), ..Limits::default() };
+    for trouble in [
+        Trouble::Busy,
+        Trouble::Refused("LOADING"),
+        Trouble::Away,
+        Trouble::Timeout,
+        Trouble::Wrong("no answer of the limits' script"),
+    ] {
+        let ([one, ..], mut book) = (three(&limits), Book::default());
+        let mut charge = one.ask(&mut book, at(5), 100).unwrap();
+        charge.correct(900);
+        one.link.stand(Standing::Away);
+        drop(one.allowance.take(at(5), 20).unwrap());
+        one.link.stand(Standing::Quick);
+        let turn = one.allowance.compose(at(6), &[]).unwrap();
+        assert_eq!((turn.corrections.len(), turn.debt.tokens), (1, 20));
+        let (_, lost) = one.allowance.settled((at(6), at(6)), &turn, Err(trouble));
+        one.turn(&mut book, (at(7), Duration::ZERO), &[], Fate::Arrives);
+        let sum = book.sum(Duration::from_secs(1 << 20) + at(7)).tokens;
+        let is_known = matches!(trouble, Trouble::Busy | Trouble::Refused(_));
+        assert_eq!((sum, lost), if is_known { (920, 0) } else { (100, 1) }, "{trouble:?}");
+    }
+}
