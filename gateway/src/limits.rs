@@ -470,7 +470,8 @@ impl Charge {
         if !is_said {
             self.allowance.share.link().inspect(|link| link.lose(1));
         }
-        self.allowance.tell(&mut state, false);
+        let is_laden = purse.is_laden();
+        self.allowance.tell(&mut state, is_laden);
     }
 }
 

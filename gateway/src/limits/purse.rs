@@ -34,8 +34,6 @@ const STRETCH: Duration = Duration::from_millis(500);
 const PORTIONS_MAX: usize = 4;
 /// At most so many corrections wait.
 const WAITING_MAX: usize = 256;
-/// So many of the newest corrections are looked at for one that says the same of the same moment.
-const MERGED_WITH: usize = 8;
 /// At most so many free slots are kept.
 const KEPT_MAX: u64 = 64;
 
@@ -184,19 +182,22 @@ impl Purse {
 
     /// Has what the ledger counts by the moment `at` corrected. Returns whether there was place for it.
     pub(super) fn correct(&mut self, at: u64, was: Load, is: Load) -> bool {
-        let newest = self.corrections.iter_mut().rev().take(MERGED_WITH);
-        for correction in newest {
-            if correction.at == at {
-                correction.was.add(was);
-                correction.is.add(is);
-                return true;
-            }
+        // All that one turn or portion has admitted is of one moment.
+        if let Some(same) = self.corrections.iter_mut().rev().find(|one| one.at == at) {
+            same.was.add(was);
+            same.is.add(is);
+            return true;
         }
         let has_place = self.corrections.len() < WAITING_MAX;
         if has_place {
             self.corrections.push_back(Correction { at, was, is });
         }
         has_place
+    }
+
+    /// Whether so many corrections wait that they fill a turn.
+    pub(super) fn is_laden(&self) -> bool {
+        self.corrections.len() >= CORRECTIONS_MAX
     }
 
     /// What the ledger has just refused, if it would refuse a request of so many tokens as well.

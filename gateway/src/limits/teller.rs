@@ -14,7 +14,7 @@ use std::time::Duration;
 use redis_lua::client::{Client, Health};
 use redis_lua::error::Trouble;
 use redis_lua::keys::Keys;
-use redis_lua::limits::{Answer, DEMANDS_MAX, Subject, Turn, turn};
+use redis_lua::limits::{Answer, CORRECTIONS_MAX, DEMANDS_MAX, Subject, Turn, turn};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -201,6 +201,8 @@ impl Teller {
         };
         let now = clock::now();
         self.measure(now.saturating_sub(sent), result.as_ref().err());
+        // A full turn has left others behind; after a failure they wait for the next tick.
+        let is_behind = result.is_ok() && turn.corrections.len() >= CORRECTIONS_MAX;
         if let Some(torn) = result.as_ref().ok().map(|answer| answer.torn).filter(|torn| *torn > 0)
         {
             tracing::warn!(whom = %allowance.whom().name, torn, "limits in Redis cannot be read");
@@ -215,7 +217,7 @@ impl Teller {
         }
         let Some(entry) = self.known.get_mut(allowance.whom()) else { return };
         entry.is_busy = false;
-        if entry.is_urgent || !entry.waiting.is_empty() {
+        if entry.is_urgent || is_behind || !entry.waiting.is_empty() {
             self.turn(allowance.whom());
         }
     }

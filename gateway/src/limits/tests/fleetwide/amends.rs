@@ -56,3 +56,31 @@ fn what_surely_did_not_arrive_is_said_again_and_what_may_have_is_not() {
         assert_eq!((sum, lost), if is_known { (920, 0) } else { (100, 1) }, "{trouble:?}");
     }
 }
+
+#[test]
+fn what_many_requests_of_many_moments_took_is_said_to_the_last() {
+    let limits = Limits { tpm: Some(1_000_000), ..Limits::default() };
+    let ([mut one, ..], mut book) = (three(&limits), Book::default());
+    let mut running = Vec::new();
+    for moment in 0..200_u64 {
+        let now = at(10) + Duration::from_millis(100 * moment);
+        let told = one.turn(&mut book, (now, Duration::ZERO), &[100; 10], Fate::Arrives);
+        running.extend(told.into_iter().map(Result::unwrap));
+    }
+    while one.intake.told.try_recv().is_ok() {}
+    // They end in an order that has nothing to do with the moments of which they are.
+    fastrand::Rng::with_seed(7).shuffle(&mut running);
+    let mut is_told = Vec::new();
+    for charge in &mut running {
+        charge.correct(200);
+        is_told.push(one.intake.told.try_recv().is_ok());
+    }
+    // Once they fill a turn the teller is told, and not before the next turn once more.
+    assert!(is_told[..31].iter().all(|is_told| !is_told));
+    assert_eq!(is_told.iter().filter(|is_told| **is_told).count(), 1);
+    assert!(one.meters.render().contains("limit_corrections_lost_total 0"));
+    for _ in 0..7 {
+        one.turn(&mut book, (at(31), Duration::ZERO), &[], Fate::Arrives);
+    }
+    assert_eq!(book.sum(Duration::from_secs(1 << 20) + at(31)).tokens, 400_000);
+}
