@@ -5,6 +5,7 @@
 //!
 //! Invariants: at most [`TURNS_MAX`] turns are under way, at most [`WAITING_MAX`] demands of a subject
 //! wait, at most [`SUBJECTS_MAX`] subjects are known; what finds no place is decided without the ledger.
+//! A subject that finds too many turns under way has its own before any that came later.
 //! A place that nobody waits for is given back.
 
 use std::collections::{HashMap, VecDeque};
@@ -55,8 +56,7 @@ pub fn keep(
 ) -> impl Future<Output = ()> + Send + use<> {
     let (link, intake) = Link::new(meters);
     share.join(&link);
-    let teller = Teller { ledger, link, known: HashMap::new(), turns: JoinSet::new() };
-    teller.run(intake, stopped)
+    Teller::new(ledger, link).run(intake, stopped)
 }
 
 struct Teller {
@@ -66,6 +66,8 @@ struct Teller {
     known: HashMap<Whom, Entry>,
     /// At most [`TURNS_MAX`].
     turns: JoinSet<Turned>,
+    /// Whose turn is next once another has ended; each subject once.
+    due: VecDeque<Whom>,
 }
 
 /// What is known of one subject.
@@ -77,6 +79,8 @@ struct Entry {
     is_busy: bool,
     /// Whether there is something that cannot wait for the next tick.
     is_urgent: bool,
+    /// Whether it stands in the queue.
+    is_due: bool,
 }
 
 /// A turn that was taken, or not.
@@ -89,6 +93,11 @@ struct Turned {
 }
 
 impl Teller {
+    fn new(ledger: Ledger, link: Arc<Link>) -> Self {
+        let (known, turns, due) = (HashMap::new(), JoinSet::new(), VecDeque::new());
+        Self { ledger, link, known, turns, due }
+    }
+
     async fn run(mut self, mut intake: Intake, mut stopped: watch::Receiver<bool>) {
         let mut health = self.ledger.client.health();
         let mut tick = tokio::time::interval(TICK);
@@ -152,22 +161,43 @@ impl Teller {
                 waiting: VecDeque::new(),
                 is_busy: false,
                 is_urgent: false,
+                is_due: false,
             };
             self.known.insert(whom.clone(), entry);
         }
         self.known.get_mut(whom)
     }
 
-    /// Takes the next turn of a subject, if there is something to say and none is under way.
+    /// Takes the next turn of a subject, unless the ledger is away.
     fn turn(&mut self, whom: &Whom) {
-        if self.link.standing() == Standing::Away || self.turns.len() >= TURNS_MAX {
+        if self.link.standing() != Standing::Away {
+            self.begin(whom);
+        } else if let Some(entry) = self.known.get_mut(whom) {
             // Those who wait are answered by their share.
-            if let Some(entry) = self.known.get_mut(whom) {
-                entry.waiting.clear();
+            entry.waiting.clear();
+        }
+    }
+
+    /// Takes the next turns of those that had to wait for others.
+    fn begin_due(&mut self) {
+        while self.turns.len() < TURNS_MAX
+            && let Some(whom) = self.due.pop_front()
+        {
+            self.known.get_mut(&whom).into_iter().for_each(|entry| entry.is_due = false);
+            self.begin(&whom);
+        }
+    }
+
+    /// Takes the next turn of a subject, if there is something to say and none is under way; once there is
+    /// place for it.
+    fn begin(&mut self, whom: &Whom) {
+        let Some(entry) = self.known.get_mut(whom).filter(|entry| !entry.is_busy) else { return };
+        if self.turns.len() >= TURNS_MAX {
+            if !std::mem::replace(&mut entry.is_due, true) {
+                self.due.push_back(whom.clone());
             }
             return;
         }
-        let Some(entry) = self.known.get_mut(whom).filter(|entry| !entry.is_busy) else { return };
         let mut demands = Vec::new();
         while demands.len() < DEMANDS_MAX
             && let Some(demand) = entry.waiting.pop_front()
@@ -197,7 +227,7 @@ impl Teller {
         let Some(Turned { allowance, turn, demands, sent, result }) = turned else {
             // Nobody knows whose it was, and no subject must wait for it for ever.
             self.known.values_mut().for_each(|entry| entry.is_busy = false);
-            return;
+            return self.begin_due();
         };
         let now = clock::now();
         self.measure(now.saturating_sub(sent), result.as_ref().err());
@@ -215,6 +245,8 @@ impl Teller {
                 charge.cancel();
             }
         }
+        // Before this one has its next turn others have theirs.
+        self.begin_due();
         let Some(entry) = self.known.get_mut(allowance.whom()) else { return };
         entry.is_busy = false;
         if entry.is_urgent || is_behind || !entry.waiting.is_empty() {
@@ -240,7 +272,8 @@ impl Teller {
             self.turn(whom);
         }
         self.known.retain(|_, entry| {
-            entry.is_busy || !entry.waiting.is_empty() || !entry.allowance.is_done()
+            let has_news = entry.is_busy || entry.is_due || !entry.waiting.is_empty();
+            has_news || !entry.allowance.is_done()
         });
         // Whoever asks next measures how quick it is.
         if self.turns.is_empty() && self.link.standing() == Standing::Slow {
@@ -250,16 +283,107 @@ impl Teller {
 
     /// Gives back what is held, so that nobody waits for its lease.
     async fn farewell(mut self) {
+        self.link.stand(Standing::Away);
         let all: Vec<Whom> = self.known.keys().cloned().collect();
         for whom in &all {
             if let Some(entry) = self.known.get_mut(whom) {
                 entry.allowance.relinquish();
+                // A place that is granted from now on would be nobody's.
+                entry.waiting.clear();
                 entry.is_busy = false;
-                self.turn(whom);
+                self.begin(whom);
             }
         }
-        self.link.stand(Standing::Away);
-        let last = async { while self.turns.join_next().await.is_some() {} };
+        let last = async {
+            while self.turns.join_next().await.is_some() {
+                self.begin_due();
+            }
+        };
         let _ = tokio::time::timeout(FAREWELL, last).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis_lua::client::{self, Config, Mode};
+    use tokio::sync::oneshot;
+
+    use super::super::{Charge, Full, Kind, Part};
+    use super::*;
+    use crate::config::Limits;
+
+    /// One whose ledger nobody has dialled, for turns of more subjects than may be under way.
+    fn teller() -> (Teller, Intake, Vec<Arc<Allowance>>) {
+        let config = Config {
+            urls: vec!["redis://127.0.0.1:1".to_owned()],
+            mode: Mode::Standalone,
+            prefix: "quorumgate".to_owned(),
+            timeout: Duration::from_millis(100),
+            username: None,
+            password: None,
+            sentinel_password: None,
+            tls: client::Tls::default(),
+        };
+        let (_stop, stopped) = watch::channel(false);
+        let (client, _supervise) = client::start(config, stopped).unwrap();
+        let (keys, node) = (Keys::new("quorumgate"), "gw-0".to_owned());
+        let (link, intake) = Link::new(&Meters::new());
+        let share = Arc::new(Share::default());
+        share.set(Part::WHOLE);
+        share.join(&link);
+        link.stand(Standing::Quick);
+        let limits = Limits { rpm: Some(10), ..Limits::default() };
+        let one = |index: usize| {
+            let whom = Whom::new(Kind::Model, &format!("m{index}"));
+            Allowance::new(&limits, &share, whom).unwrap()
+        };
+        let all = (0..2 * TURNS_MAX + 10).map(one).collect();
+        (Teller::new(Ledger { client, keys, node, generation: 1 }, link), intake, all)
+    }
+
+    fn demand(allowance: &Arc<Allowance>) -> (Demand, oneshot::Receiver<Result<Charge, Full>>) {
+        let (reply, told) = oneshot::channel();
+        (Demand { allowance: Arc::clone(allowance), tokens: 1, reply }, told)
+    }
+
+    #[tokio::test]
+    async fn who_finds_too_many_turns_under_way_waits_for_its_own() {
+        let (mut teller, _intake, all) = teller();
+        let mut told = Vec::new();
+        for allowance in &all {
+            let (demand, answer) = demand(allowance);
+            teller.demand(demand);
+            told.push(answer);
+        }
+        teller.tick();
+        let waiting = |teller: &Teller| -> usize {
+            teller.known.values().map(|entry| entry.waiting.len()).sum()
+        };
+        assert_eq!((teller.turns.len(), waiting(&teller)), (TURNS_MAX, TURNS_MAX + 10));
+        assert_eq!(teller.due.len(), TURNS_MAX + 10);
+        let mut had = 0;
+        while let Some(turned) = teller.turns.join_next().await {
+            had += 1;
+            teller.turned(turned.ok());
+            assert!(teller.turns.len() <= TURNS_MAX);
+        }
+        assert_eq!((had, waiting(&teller), teller.due.len()), (all.len(), 0, 0));
+        // Each was heard: the ledger is away, and nobody waits for it.
+        assert!(told.iter_mut().all(|told| told.try_recv().is_err()));
+    }
+
+    #[tokio::test]
+    async fn at_the_end_every_subject_gives_back_what_it_holds() {
+        let (mut teller, _intake, all) = teller();
+        for allowance in &all {
+            teller.link.stand(Standing::Away);
+            drop(allowance.take(clock::now(), 1).unwrap());
+            teller.link.stand(Standing::Quick);
+            teller.entry(allowance);
+        }
+        teller.farewell().await;
+        for allowance in &all {
+            assert!(allowance.compose(clock::now(), &[]).is_none(), "it has had its turn");
+        }
     }
 }
