@@ -41,11 +41,10 @@ use std::time::Duration;
 
 pub use redis_lua::limits::Kind;
 use redis_lua::limits::{Load, SLOT_RETURNS_IN, Window};
-use tokio::time::Instant;
 
 pub use self::desk::{Desk, Place, Refused, Whose};
 use self::link::Standing;
-pub use self::link::{ASK_MAX, Link};
+pub use self::link::{ASK_MAX, Link, Patience};
 use self::purse::Purse;
 pub use self::share::{Part, Share};
 pub use self::teller::{Ledger, keep};
@@ -252,17 +251,21 @@ impl Allowance {
         self.take(now, tokens).into()
     }
 
-    /// The same, and asks the ledger where it has to, for [`ASK_MAX`] at most. Of what is not answered in
-    /// time this node decides.
+    /// The same, and asks the ledger where it has to, for as long as the request has `patience`, which it
+    /// loses by that. Of what is not answered in time this node decides.
     ///
     /// # Errors
     /// [`Full`]: nothing was taken.
     ///
     /// # Cancel safety
     /// What the ledger has granted is given back.
-    pub async fn ask(self: &Arc<Self>, tokens: u64, until: Instant) -> Result<Charge, Full> {
+    pub async fn ask(
+        self: &Arc<Self>,
+        tokens: u64,
+        patience: &mut Patience,
+    ) -> Result<Charge, Full> {
         let told = match self.share.link() {
-            Some(link) => link.ask(self, tokens, until).await,
+            Some(link) => link.ask(self, tokens, patience).await,
             None => None,
         };
         told.unwrap_or_else(|| self.take(clock::now(), tokens))

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ASK_MAX, Allowance, Charge, Claim, Full, Kind, Left, Share, Whom};
+use super::{Allowance, Charge, Claim, Full, Kind, Left, Patience, Share, Whom};
 use crate::clock;
 use crate::config::{Config, Limits};
 
@@ -50,6 +50,7 @@ pub struct Refused {
 pub struct Place {
     charges: [Option<Charge>; 2],
     left: Left,
+    patience: Patience,
 }
 
 impl Desk {
@@ -90,7 +91,7 @@ impl Desk {
         conclude(now, those, claims)
     }
 
-    /// The same, and asks the fleet's ledger where it has to, for [`ASK_MAX`] at most.
+    /// The same, and asks the fleet's ledger where it has to, for all its [`Patience`] at most.
     ///
     /// # Errors
     /// [`Refused`]: nothing was taken.
@@ -110,16 +111,17 @@ impl Desk {
         if !is_unsure {
             return conclude(now, those, claims);
         }
-        let until = clock::instant() + ASK_MAX;
+        let mut patience = Patience::default();
         // One after another, so that what one refuses is not taken of the other.
         for (one, claim) in those.into_iter().zip(0..) {
             let is_refused = claims.iter().any(|claim| matches!(claim, Some(Claim::Refused(_))));
             let Some(claim) = claims.get_mut(claim) else { continue };
             if let (Some((_, one)), Some(Claim::Unsure), false) = (one, &claim, is_refused) {
-                *claim = Some(one.ask(tokens, until).await.into());
+                *claim = Some(one.ask(tokens, &mut patience).await.into());
             }
         }
-        conclude(clock::now(), those, claims)
+        let place = conclude(clock::now(), those, claims)?;
+        Ok(Place { patience, ..place })
     }
 
     fn those(&self, caller: Option<&str>, model: &str) -> Those<'_> {
@@ -152,7 +154,7 @@ fn conclude(now: Duration, those: Those<'_>, claims: [Option<Claim>; 2]) -> Resu
         all.fold(Left::default(), |left, (_, allowance)| left.tightest(allowance.left(now)))
     };
     match worst {
-        None => Ok(Place { charges, left: left() }),
+        None => Ok(Place { charges, left: left(), patience: Patience::default() }),
         Some((whose, full)) => {
             charges.into_iter().flatten().for_each(Charge::cancel);
             Err(Refused { whose, full, left: left() })
@@ -170,6 +172,11 @@ impl Place {
     /// What was left when it was taken, by the tightest of the limits that apply.
     pub fn left(&self) -> Left {
         self.left
+    }
+
+    /// For how long the request will yet wait for the ledger.
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// Says how many tokens the request took, in place of the estimate.

@@ -4,8 +4,9 @@
 //! half-way would leave a place taken that nobody uses. So they hand what they want to one task, wait
 //! for a little while, and whoever is gone by then is not counted.
 //!
-//! Invariants: nothing waits for longer than [`ASK_MAX`], and nothing at all while the ledger is away or
-//! slow; both queues are bounded, and what finds them full is decided without the ledger.
+//! Invariants: no request waits for longer than [`ASK_MAX`], however often it asks, and none at all
+//! while the ledger is away or slow; both queues are bounded, and what finds them full is decided without
+//! the ledger.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use std::time::Duration;
 
 use metrics::Counter;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::{Allowance, Charge, Full};
+use crate::clock;
 use crate::metrics::Meters;
 
-/// A request that the ledger has to be asked about waits for no longer than this.
+/// A request that the ledger has to be asked about waits for no longer than this, all its limits together.
 pub const ASK_MAX: Duration = Duration::from_millis(25);
 /// Most requests that have asked and that the teller has not seen yet.
 const ASKS_MAX: usize = 256;
@@ -36,6 +37,24 @@ pub(super) enum Standing {
     Slow,
     /// It is there.
     Quick,
+}
+
+/// For how long one request will yet wait for the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience(Duration);
+
+impl Default for Patience {
+    /// That of a request that has not waited: [`ASK_MAX`].
+    fn default() -> Self {
+        Self(ASK_MAX)
+    }
+}
+
+impl Patience {
+    /// Whether there is any left.
+    pub fn is_left(self) -> bool {
+        !self.0.is_zero()
+    }
 }
 
 /// One request that waits to be admitted.
@@ -113,22 +132,28 @@ impl Link {
         self.counts.lost.increment(count as u64);
     }
 
-    /// Asks for the place of a request; `None`: there was no answer in time.
+    /// Asks for the place of a request, which loses as much patience as that takes; `None`: there was no
+    /// answer in time.
     pub(super) async fn ask(
         &self,
         allowance: &Arc<Allowance>,
         tokens: u64,
-        until: Instant,
+        patience: &mut Patience,
     ) -> Option<Result<Charge, Full>> {
-        if self.standing() != Standing::Quick {
+        if self.standing() != Standing::Quick || !patience.is_left() {
             return None;
         }
+        let (began, whole) = (clock::instant(), patience.0);
         let (reply, told) = oneshot::channel();
         let demand = Demand { allowance: Arc::clone(allowance), tokens, reply };
         let sent = self.demands.try_send(demand).is_ok();
         let told = match sent {
-            true => tokio::time::timeout_at(until, told).await,
+            true => tokio::time::timeout_at(began + whole, told).await,
             false => return self.late(),
+        };
+        patience.0 = match &told {
+            Ok(_) => whole.saturating_sub(began.elapsed()),
+            Err(_) => Duration::ZERO,
         };
         match told {
             Ok(Ok(told)) => {
@@ -139,6 +164,8 @@ impl Link {
             }
             // The teller has dropped it, and knows why.
             Ok(Err(_)) => self.late(),
+            // Whoever had little patience left cannot tell.
+            Err(_) if whole < ASK_MAX => self.late(),
             Err(_) => {
                 let (quick, slow) = (Standing::Quick as u8, Standing::Slow as u8);
                 let order = Ordering::Relaxed;
@@ -151,5 +178,50 @@ impl Link {
     fn late<T>(&self) -> Option<T> {
         self.counts.late.increment(1);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kind, Share, Whom};
+    use super::*;
+    use crate::config::Limits;
+
+    #[tokio::test(start_paused = true)]
+    async fn however_often_a_request_asks_it_waits_for_no_longer_than_that() {
+        let (link, mut intake) = Link::new(&Meters::new());
+        link.stand(Standing::Quick);
+        let limits = Limits { rpm: Some(1), ..Limits::default() };
+        let whom = Whom::new(Kind::Model, "m");
+        let allowance = Allowance::new(&limits, &Arc::new(Share::default()), whom).unwrap();
+        let answers = async {
+            let mut unanswered = Vec::new();
+            while let Some(demand) = intake.demands.recv().await {
+                if unanswered.is_empty() {
+                    tokio::time::sleep(ASK_MAX / 2).await;
+                    demand.reply.send(demand.allowance.take(Duration::ZERO, 1)).unwrap();
+                    unanswered.push(None);
+                } else {
+                    unanswered.push(Some(demand));
+                }
+            }
+        };
+        let asks = async {
+            let (began, mut patience) = (clock::instant(), Patience::default());
+            assert!(link.ask(&allowance, 1, &mut patience).await.unwrap().is_ok());
+            for _ in 0..4 {
+                assert!(link.ask(&allowance, 1, &mut patience).await.is_none());
+                assert!(!patience.is_left());
+            }
+            // The runtime's timers tick by the millisecond.
+            assert!(began.elapsed() <= ASK_MAX + 2 * Duration::from_millis(1));
+            assert_eq!(link.standing(), Standing::Quick, "half of it is no measure");
+            assert!(link.ask(&allowance, 1, &mut Patience::default()).await.is_none());
+            assert_eq!(link.standing(), Standing::Slow);
+        };
+        tokio::select! {
+            () = answers => panic!("the way is open"),
+            () = asks => {}
+        }
     }
 }

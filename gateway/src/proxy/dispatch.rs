@@ -26,6 +26,7 @@ use crate::config::{FailoverOn, Retry, RetryOn};
 use crate::error::ApiError;
 use crate::fleet::{Asker, Chosen, Endpoint, Fleet, Obstacle, Pool, Tried, Unavailable};
 use crate::fnv;
+use crate::limits::Patience;
 use crate::upstream::Upstream;
 
 /// How many attempts a request gets when all endpoints are presumed dead.
@@ -74,6 +75,8 @@ struct Course<'p> {
     last: Option<ApiError>,
     /// How many times the fleet's ledger was asked about an endpoint's limits.
     asked_of: u32,
+    /// For how long it may yet be waited for the ledger.
+    patience: Patience,
 }
 
 /// Counts a client that leaves while endpoints are tried, if it is dropped before `is_over`.
@@ -104,10 +107,10 @@ impl Gate {
         pool: &Arc<Pool>,
         call: &Call,
         caller: (&HeaderValue, &HeaderMap),
-        deadline: Instant,
+        (deadline, patience): (Instant, Patience),
         line: &mut Line,
     ) -> Result<Served, ApiError> {
-        let mut course = Course::new(&self.fleet, pool);
+        let mut course = Course::new(&self.fleet, pool, patience);
         let header = |name: &str| named(caller.1, name);
         let asker = asker(call, &header);
         pool.budget.request(clock::now(), is_repetition(caller.1));
@@ -181,7 +184,7 @@ impl Gate {
 }
 
 impl<'p> Course<'p> {
-    fn new(fleet: &'p Fleet, asked: &'p Arc<Pool>) -> Self {
+    fn new(fleet: &'p Fleet, asked: &'p Arc<Pool>, patience: Patience) -> Self {
         Self {
             asked,
             fallbacks: asked.fallback.iter().filter_map(|name| fleet.pool(name)).collect(),
@@ -195,6 +198,7 @@ impl<'p> Course<'p> {
             soonest: None,
             last: None,
             asked_of: 0,
+            patience,
         }
     }
 
@@ -224,16 +228,11 @@ impl<'p> Course<'p> {
     /// An endpoint that was not tried, of the first pool that has one.
     async fn another(&mut self, asker: Asker<'_>) -> Option<Next> {
         while let Some(pool) = self.pool(self.place) {
-            let may_ask = self.asked_of < ASKED_OF_MAX;
-            match pool.choose_or_ask(clock::now(), asker, &self.tried, may_ask) {
+            match pool.choose_or_ask(clock::now(), asker, &self.tried, self.may_ask()) {
                 Ok(chosen) => return Some((self.place, chosen)),
                 Err(Unavailable::Unsure { index }) => {
-                    self.asked_of += 1;
-                    let Some(endpoint) = pool.endpoints.get(index) else { continue };
                     // Whoever is refused is known to be full, and passed over.
-                    let Ok(charge) = endpoint.ask(asker.tokens).await else { continue };
-                    let chosen = pool.choose_granted(clock::now(), asker, endpoint, charge);
-                    if let Some(chosen) = chosen {
+                    if let Some(chosen) = self.ask(pool, index, asker).await {
                         return Some((self.place, chosen));
                     }
                     continue;
@@ -247,6 +246,19 @@ impl<'p> Course<'p> {
             self.place += 1;
         }
         None
+    }
+
+    /// Whether the ledger may be asked about an endpoint.
+    fn may_ask(&self) -> bool {
+        self.asked_of < ASKED_OF_MAX && self.patience.is_left()
+    }
+
+    /// Asks the ledger for the place of the request at one endpoint of the pool, and takes that one.
+    async fn ask(&mut self, pool: &Pool, index: usize, asker: Asker<'_>) -> Option<Chosen> {
+        self.asked_of += 1;
+        let endpoint = pool.endpoints.get(index)?;
+        let charge = endpoint.ask(asker.tokens, &mut self.patience).await.ok()?;
+        pool.choose_granted(clock::now(), asker, endpoint, charge)
     }
 
     /// The endpoint that has just failed, if its failure may be over.

@@ -80,7 +80,8 @@ impl Course {
         let (mut line, mut place) = (self.line, self.place);
         let (asked, own_gate) = (Arc::clone(&pool), Arc::clone(&gate));
         let mut leaving = Leaving { gate: own_gate, pool: asked, started, is_over: false };
-        let served = gate.dispatch(&upstream, &pool, &call, (&id, &headers), deadline, &mut line);
+        let until = (deadline, place.patience());
+        let served = gate.dispatch(&upstream, &pool, &call, (&id, &headers), until, &mut line);
         // The client's own limit says nothing about the endpoint: dropped, the attempt is neutral.
         let served = match own {
             None => served.await,

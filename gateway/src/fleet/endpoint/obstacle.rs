@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use super::{Endpoint, Judge};
-use crate::clock;
-use crate::limits::{ASK_MAX, Charge, Claim, Full, What};
+use crate::limits::{Charge, Claim, Full, Patience, What};
 
 /// What keeps a request from an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,13 +44,13 @@ impl Endpoint {
         })
     }
 
-    /// Asks the fleet's ledger for the place of a request of so many tokens.
+    /// Asks the fleet's ledger for the place of a request of so many tokens, for its `patience` at most.
     ///
     /// # Errors
     /// [`Full`]: nothing was taken.
-    pub async fn ask(&self, tokens: u64) -> Result<Option<Charge>, Full> {
+    pub async fn ask(&self, tokens: u64, patience: &mut Patience) -> Result<Option<Charge>, Full> {
         match &self.allowance {
-            Some(allowance) => allowance.ask(tokens, clock::instant() + ASK_MAX).await.map(Some),
+            Some(allowance) => allowance.ask(tokens, patience).await.map(Some),
             None => Ok(None),
         }
     }
