@@ -44,6 +44,8 @@ use redis_lua::limits::{Load, SLOT_RETURNS_IN, Window};
 
 pub use self::desk::{Desk, Place, Refused, Whose};
 use self::link::Standing;
+#[cfg(test)]
+pub(crate) use self::link::rely_on_one;
 pub use self::link::{ASK_MAX, Link, Patience};
 use self::purse::Purse;
 pub use self::share::{Part, Share};

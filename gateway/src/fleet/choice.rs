@@ -179,21 +179,6 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// Takes a place within the endpoint's limits, with nobody to ask, and asks the breaker.
-fn admit(
-    now: Duration,
-    asker: Asker<'_>,
-    errand: Errand,
-    party: (&Arc<Endpoint>, &Judge<'_>),
-) -> Option<Admission> {
-    let charge = match party.0.charge(now, asker.tokens, false) {
-        None => None,
-        Some(Claim::Granted(charge)) => Some(charge),
-        Some(Claim::Refused(_) | Claim::Unsure) => return None,
-    };
-    admit_with(now, errand, party, charge)
-}
-
 /// Asks the breaker for a request that has its place within the limits.
 fn admit_with(
     now: Duration,
@@ -294,7 +279,9 @@ impl Pool {
         Some(Chosen { admission, is_degraded: false })
     }
 
-    /// Where every endpoint is presumed dead: chooses among those nonetheless, if the pool is told to.
+    /// Where every endpoint is presumed dead: chooses among those nonetheless, if the pool is told to. No
+    /// ledger is asked for what most probably fails: its limits hold by this node's share, of what the
+    /// fleet has not used up as far as is known.
     ///
     /// # Errors
     /// [`Unavailable`] when the pool is told not to, or none of them is left.
@@ -323,20 +310,28 @@ impl Pool {
     /// Asks for `endpoint`, which was tried, once more; the caller has found that no other is left.
     ///
     /// # Errors
-    /// [`Unavailable::Exhausted`] if its breaker, the cluster or a pause has it out.
+    /// [`Unavailable::Exhausted`] if its breaker, the cluster or a pause has it out; where it `may_ask`,
+    /// [`Unavailable::Unsure`] if the fleet's ledger is to be asked about a limit.
     pub fn choose_again(
         &self,
         now: Duration,
         asker: Asker<'_>,
         endpoint: &Arc<Endpoint>,
+        may_ask: bool,
     ) -> Result<Chosen, Unavailable> {
         let judge = asker.judge(endpoint);
-        let admission = Some(endpoint)
-            .filter(|one| one.is_promising_to(now, &judge))
-            .and_then(|one| admit(now, asker, asker.errand(), (one, &judge)));
-        let chosen = admission
-            .map(|admission| Chosen { admission: admission.repeats(), is_degraded: false });
-        chosen.ok_or(Unavailable::Exhausted)
+        if !endpoint.is_promising_to(now, &judge) {
+            return Err(Unavailable::Exhausted);
+        }
+        let charge = match endpoint.charge(now, asker.tokens, may_ask) {
+            None => None,
+            Some(Claim::Granted(charge)) => Some(charge),
+            Some(Claim::Refused(_)) => return Err(Unavailable::Exhausted),
+            Some(Claim::Unsure) => return Err(Unavailable::Unsure { index: endpoint.index }),
+        };
+        let admission = admit_with(now, asker.errand(), (endpoint, &judge), charge);
+        let admission = admission.ok_or(Unavailable::Exhausted)?;
+        Ok(Chosen { admission: admission.repeats(), is_degraded: false })
     }
 
     /// Whether every endpoint is out by its breaker, the cluster or an order. One that is paused or full
@@ -373,7 +368,12 @@ impl Pool {
             .filter(|one| one.in_flight() < PASS_THROUGH_MAX && !one.is_full(now, asker.tokens))
             .map(|one| (one, asker.judge(one)))
             .min_by_key(|(one, judge)| (one.returns_in_to(now, judge), one.in_flight()))?;
-        let admission = admit(now, asker, Errand::PassThrough, (soonest, &judge))?;
+        let charge = match soonest.charge(now, asker.tokens, false) {
+            None => None,
+            Some(Claim::Granted(charge)) => Some(charge),
+            Some(Claim::Refused(_) | Claim::Unsure) => return None,
+        };
+        let admission = admit_with(now, Errand::PassThrough, (soonest, &judge), charge)?;
         Some(Chosen { admission, is_degraded: true })
     }
 

@@ -181,6 +181,14 @@ impl Link {
     }
 }
 
+/// Has `share` rely on a ledger that is there and that nobody looks after.
+#[cfg(test)]
+pub(crate) fn rely_on_one(share: &super::Share) {
+    let (link, _) = Link::new(&Meters::new());
+    share.join(&link);
+    link.stand(Standing::Quick);
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Kind, Share, Whom};

@@ -272,7 +272,14 @@ impl<'p> Course<'p> {
         let began = clock::instant();
         tokio::time::sleep(AGAIN_PAUSE_MAX.mul_f64(fastrand::f64())).await;
         self.paused += began.elapsed();
-        let chosen = pool.choose_again(clock::now(), asker, &endpoint).ok()?;
+        let chosen = match pool.choose_again(clock::now(), asker, &endpoint, self.may_ask()) {
+            Ok(chosen) => chosen,
+            Err(Unavailable::Unsure { index }) => {
+                let Chosen { admission, .. } = self.ask(pool, index, asker).await?;
+                Chosen { admission: admission.repeats(), is_degraded: false }
+            }
+            Err(Unavailable::AllOut { .. } | Unavailable::Exhausted) => return None,
+        };
         Some((place, chosen))
     }
 

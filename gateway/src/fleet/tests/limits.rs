@@ -109,3 +109,16 @@ fn two_denials_in_a_row_are_believed_and_one_is_not() {
     assert!(endpoint.deny(at(2), at(30)) && endpoint.is_misconfigured());
     assert_eq!(endpoint.cooling_for(at(2)), at(30));
 }
+
+#[test]
+fn the_ledger_is_asked_for_a_second_attempt_at_the_same_endpoint_too() {
+    let fleet = pool("weighted", &[("a", ""), ("b", ", limits: { rpm: 5 }")]);
+    crate::limits::rely_on_one(fleet.share());
+    let again = |name, may_ask| {
+        let chosen = m(&fleet).choose_again(at(1), asker(1), find(&fleet, name), may_ask);
+        chosen.map(|chosen| chosen.is_degraded)
+    };
+    assert_eq!(again("a", true), Ok(false), "nothing is limited");
+    assert_eq!(again("b", true), Err(Unavailable::Unsure { index: 1 }));
+    assert_eq!(again("b", false), Ok(false));
+}
