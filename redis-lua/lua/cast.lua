@@ -87,6 +87,10 @@ local function add(tally, closed, voter, word)
     return
   end
   tally.holders = tally.holders + 1
+  if step.incident <= tally.written then
+    return
+  end
+  tally.heirs = tally.heirs + 1
   local known = tally.furthest
   local is_further = not known or outranks(step, known)
   if is_further or not outranks(known, step) and is_after(tally.of, voter) then
@@ -96,7 +100,8 @@ end
 
 local function tally_of(page, words)
   local closed, discounted = closed_of(page), discounted_of(ARGV[13])
-  local tally = { first_hand = 0, seconded = 0, holders = 0, witnesses = 0, incident = 0 }
+  local tally = { first_hand = 0, seconded = 0, holders = 0, heirs = 0, witnesses = 0, incident = 0,
+    written = page.step and page.step.incident or 0 }
   for voter, word in pairs(words) do
     if not discounted[voter] then
       add(tally, closed, voter, word)
@@ -134,17 +139,18 @@ words[BY] = is_running(word) and word or nil
 local tally = tally_of(page, words)
 page.count = { tally.first_hand, tally.seconded, tally.counted, tally.holders, tally.quorum }
 put(page, 'count', table.concat(page.count, ' '))
-if level == '*' or page.step and is_open(page.step) then
+if level == '*' then
   return answer(page, 'done')
 end
-if tally.holders >= tally.quorum then
+-- In a later incident than an open one that is written: the ledger has missed how that one ended.
+if tally.heirs >= tally.quorum then
   turn(page)
   local step, passed = tally.furthest, math.max(NOW - tally.furthest.at, 0)
   step.remaining = math.max(step.remaining - passed, 0)
   step.age = step.age + passed
   return open(page, step)
 end
-if tally.counted >= tally.quorum then
+if tally.counted >= tally.quorum and not (page.step and is_open(page.step)) then
   turn(page)
   return open(page, { incident = math.max(tally.incident, raised(page.epoch, 1)), failures = 0,
     level = tonumber(level), stage = 'waiting', turn = 0, successes = 0, remaining = cool_down,

@@ -121,7 +121,7 @@ fn scripts_and_model_answer_the_same_to_any_history() {
 }
 
 /// Differences planted in the scripts: each is a line of the rule.
-const PLANTED: [(&str, &str); 12] = [
+const PLANTED: [(&str, &str); 14] = [
     ("math.floor(electorate / 2) + 1", "math.ceil(electorate / 2)"),
     ("SEEN.version ~= page.version or ", ""),
     ("page.run ~= run then\n    page.version", "false then\n    page.version"),
@@ -131,6 +131,8 @@ const PLANTED: [(&str, &str); 12] = [
     ("math.abs(NOW - lease.at) < lease.span", "NOW - lease.at < lease.span"),
     ("leading.number == number", "true"),
     ("step.incident <= closed", "step.incident < closed"),
+    ("step.incident <= tally.written", "step.incident < tally.written"),
+    ("tally.heirs >= tally.quorum", "tally.holders >= tally.quorum"),
     ("and is_after(tally.of, voter)", "and false"),
     ("if SEEN.version > page.version then", "if false then"),
     ("return difference > 0", "return difference < 0"),

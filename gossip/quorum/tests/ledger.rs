@@ -324,6 +324,23 @@ fn a_lost_opening_comes_back_by_the_word_of_those_who_have_it_out() {
 }
 
 #[test]
+fn what_a_majority_has_out_takes_the_place_of_an_older_incident() {
+    let mut desk = Desk::new();
+    desk.open();
+    desk.take("gw-3").unwrap();
+    assert_eq!(desk.holds("gw-1", probing(3)).outcome, Outcome::Done);
+    let answer = desk.holds("gw-2", probing(1));
+    assert_eq!((answer.outcome, answer.entry.count.holders), (Outcome::Done, 2));
+    assert_eq!(desk.standing().unwrap().incident, 1);
+    let answer = desk.holds("gw-2", probing(2));
+    assert_eq!((answer.outcome, answer.entry.lead), (Outcome::Opened, None));
+    assert_eq!(desk.standing().unwrap().incident, 3);
+    assert_eq!(desk.holds("gw-1", probing(2)).outcome, Outcome::Done);
+    assert_eq!(desk.holds("gw-3", probing(3)).outcome, Outcome::Done);
+    assert_eq!(desk.standing().unwrap().incident, 3);
+}
+
+#[test]
 fn no_epoch_opens_twice_for_who_has_seen_it() {
     let mut desk = Desk::new();
     desk.open();
