@@ -60,6 +60,8 @@ struct Node {
     now: Duration,
     pulse: u64,
     has_votes: bool,
+    /// The step by which the two others have the endpoint out.
+    held: Option<Step>,
     is_bad: bool,
 }
 
@@ -69,7 +71,8 @@ impl Node {
         council.live_as(1);
         council.enrol(key(), enrolment());
         council.rely(at(0), Reliance::Ledger);
-        let mut node = Self { council, now: at(0), pulse: 0, has_votes: false, is_bad: false };
+        let mut node =
+            Self { council, now: at(0), pulse: 0, has_votes: false, held: None, is_bad: false };
         node.run(at(1_000));
         node
     }
@@ -108,6 +111,8 @@ impl Node {
             age: at(0),
         };
         let vote = Heard { seq: 1, statement: Statement::Vote(key(), vote) };
+        let held = |step| Heard { seq: 2, statement: Statement::Step(key(), step) };
+        let held = self.held.clone().map(held);
         Member {
             id: NodeId::new(name),
             generation: 1,
@@ -120,7 +125,7 @@ impl Node {
                 is_suspect: false,
             }),
             pulse: self.pulse,
-            heard: if self.has_votes { vec![vote] } else { Vec::new() },
+            heard: self.has_votes.then_some(vote).into_iter().chain(held).collect(),
         }
     }
 
@@ -222,6 +227,41 @@ fn an_opening_that_the_ledger_does_not_get_back_is_let_go_of_after_five_interval
         node.enter(&Entry::default());
     }
     assert!(!node.is_open());
+}
+
+#[test]
+fn what_a_majority_off_the_ledger_has_out_is_joined_and_kept() {
+    let mut node = Node::new();
+    node.enter(&Entry::default());
+    node.held = waiting(500_000).step;
+    let decisions = node.run(at(1_000));
+    assert!(matches!(
+        decisions.as_slice(),
+        [Decision::Opened { opening, tally, .. }] if opening.incident == 3 && tally.holders == 2
+    ));
+    for _ in 0..300 {
+        node.enter(&Entry::default());
+        assert!(node.is_open(), "at {:?}", node.now);
+    }
+    node.held = None;
+    node.run(at(1_000));
+    for _ in 0..60 {
+        node.enter(&Entry::default());
+    }
+    assert!(!node.is_open(), "nobody else has it out any more");
+}
+
+#[test]
+fn what_a_majority_off_the_ledger_has_out_for_too_long_is_let_go_of_once() {
+    let mut node = Node::new();
+    node.held = waiting(500_000).step;
+    node.run(at(600_000));
+    assert!(node.is_open());
+    let mut decisions = Vec::new();
+    for _ in 0..100 {
+        decisions.extend(node.enter(&Entry::default()));
+    }
+    assert!(matches!(decisions.as_slice(), [Decision::Closed { .. }]), "{decisions:?}");
 }
 
 #[test]

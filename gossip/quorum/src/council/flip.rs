@@ -172,7 +172,7 @@ impl Council {
     }
 
     /// Joins an opening whose votes are gone, or were never heard here.
-    fn join(&mut self, endpoint: &EndpointKey, tally: Tally) {
+    pub(super) fn join(&mut self, endpoint: &EndpointKey, tally: Tally) {
         let electorate = self.electorate.size();
         let dossier = self.dossiers.get_mut(endpoint);
         if let Some(opening) = dossier.and_then(|dossier| dossier.circuit.join()) {
