@@ -145,7 +145,8 @@ pub struct Word {
     pub lease: Duration,
     /// Of how many members a majority is taken, in the caller's eyes. At least 1.
     pub electorate: u32,
-    /// Members whose words the caller does not count: muted, flapping, suspect or lost. At most 64.
+    /// Members whose words the caller does not count: muted, flapping, suspect or lost. At most
+    /// [`WORDS_MAX`].
     pub discounted: Vec<NodeId>,
     /// How it is to open if this cast makes a majority; `None`: it must not, for the cap's sake.
     pub opening: Option<Begin>,

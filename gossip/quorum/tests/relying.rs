@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use quorum::ledger::{Book, Call, Count, Deed, Entry, Floor, Lead, Outcome};
+use quorum::ledger::{Book, Call, Count, Deed, Entry, Floor, Lead, Outcome, Word};
 use quorum::{
     Basis, Card, Conviction, Council, CouncilRule, Decision, Denominator, ElectorateRule,
     EndpointKey, Enrolment, Evidence, Heard, Local, LocalOpening, Member, Need, NodeId, PoolKey,
@@ -62,6 +62,8 @@ struct Node {
     has_votes: bool,
     /// The step by which the two others have the endpoint out.
     held: Option<Step>,
+    /// Members that are listed besides.
+    others: Vec<Member>,
     is_bad: bool,
 }
 
@@ -71,8 +73,15 @@ impl Node {
         council.live_as(1);
         council.enrol(key(), enrolment());
         council.rely(at(0), Reliance::Ledger);
-        let mut node =
-            Self { council, now: at(0), pulse: 0, has_votes: false, held: None, is_bad: false };
+        let mut node = Self {
+            council,
+            now: at(0),
+            pulse: 0,
+            has_votes: false,
+            held: None,
+            others: Vec::new(),
+            is_bad: false,
+        };
         node.run(at(1_000));
         node
     }
@@ -81,7 +90,8 @@ impl Node {
     fn round(&mut self) -> Vec<Decision> {
         self.now += at(100);
         self.pulse += 1;
-        let members = [self.other("gw-2"), self.other("gw-3")];
+        let mut members = vec![self.other("gw-2"), self.other("gw-3")];
+        members.extend(self.others.iter().cloned());
         self.council.hear(self.now, &members);
         let opening = self.is_bad.then(|| LocalOpening {
             since: self.now,
@@ -127,6 +137,23 @@ impl Node {
             pulse: self.pulse,
             heard: self.has_votes.then_some(vote).into_iter().chain(held).collect(),
         }
+    }
+
+    /// Lists a hundred members whose names tell nothing, as they are.
+    fn list(&mut self, change: impl Fn(&mut Member)) {
+        let listed = (0..100).map(|number| {
+            let mut member = self.other(&format!("pod-{number}"));
+            member.heard.clear();
+            change(&mut member);
+            member
+        });
+        self.others = listed.collect();
+    }
+
+    fn word(&mut self) -> Word {
+        let words = self.council.words(self.now);
+        let [(_, word)] = words.as_slice() else { panic!("{words:?}") };
+        word.clone()
     }
 
     fn enter(&mut self, entry: &Entry) -> Vec<Decision> {
@@ -262,6 +289,32 @@ fn what_a_majority_off_the_ledger_has_out_for_too_long_is_let_go_of_once() {
         decisions.extend(node.enter(&Entry::default()));
     }
     assert!(matches!(decisions.as_slice(), [Decision::Closed { .. }]), "{decisions:?}");
+}
+
+#[test]
+fn however_many_members_went_or_are_lost_a_word_may_open() {
+    let mut node = Node::new();
+    node.list(|member| member.card.as_mut().unwrap().standing = Standing::Left);
+    node.is_bad = true;
+    node.run(at(1_000));
+    let word = node.word();
+    assert_eq!((word.discounted.len(), word.electorate), (100, 3));
+    assert!(word.opening.is_some());
+    node.run(at(6_000));
+    assert_eq!(node.word().discounted, [], "no word of theirs stands any more");
+
+    let mut node = Node::new();
+    node.list(|_| {});
+    node.run(at(1_000));
+    node.list(|member| member.is_live = false);
+    node.is_bad = true;
+    node.run(at(8_000));
+    let word = node.word();
+    assert_eq!((word.discounted.len(), word.electorate), (100, 103));
+    assert!(word.opening.is_some());
+    node.list(|member| (member.id, member.is_live) = (NodeId::new("pod ä"), false));
+    node.run(at(1_000));
+    assert!(node.word().discounted.iter().all(|id| id.as_str().is_ascii()));
 }
 
 #[test]
