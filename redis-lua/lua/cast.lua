@@ -45,7 +45,7 @@ end
 
 local function keep_word()
   local text = table.concat({ text_of(NOW), ARGV[7], ARGV[2], ARGV[6], ARGV[8], ARGV[9], ARGV[10],
-    hold }, ' ')
+    ARGV[12], hold }, ' ')
   redis.call('HSET', KEYS[2], BY, text)
   local expiry = math.ceil(span / 1000) + LINGER
   if redis.call('PTTL', KEYS[2]) < expiry then
@@ -70,8 +70,12 @@ local function discounted_of(text)
   return discounted
 end
 
--- Adds one word to the tally.
+-- Adds one word to the tally. The majority is taken of the most members that anybody says whose word
+-- counts; who says nothing takes back what it said.
 local function add(tally, closed, voter, word)
+  if word.basis ~= '*' or word.is_witness or word.hold ~= '*' then
+    tally.electorate = math.max(tally.electorate, word.electorate)
+  end
   local is_first = word.basis == 'first'
   if is_first or word.is_witness then
     tally.witnesses = tally.witnesses + 1
@@ -101,15 +105,15 @@ end
 local function tally_of(page, words)
   local closed, discounted = closed_of(page), discounted_of(ARGV[13])
   local tally = { first_hand = 0, seconded = 0, holders = 0, heirs = 0, witnesses = 0, incident = 0,
-    written = page.step and page.step.incident or 0 }
+    electorate = electorate, written = page.step and page.step.incident or 0 }
   for voter, word in pairs(words) do
     if not discounted[voter] then
       add(tally, closed, voter, word)
     end
   end
-  local has_witnesses = electorate < SECONDING_FROM or tally.witnesses >= WITNESSES_MIN
+  local has_witnesses = tally.electorate < SECONDING_FROM or tally.witnesses >= WITNESSES_MIN
   tally.counted = tally.first_hand + (has_witnesses and tally.seconded or 0)
-  tally.quorum = math.floor(electorate / 2) + 1
+  tally.quorum = math.floor(tally.electorate / 2) + 1
   return tally
 end
 

@@ -121,8 +121,9 @@ fn scripts_and_model_answer_the_same_to_any_history() {
 }
 
 /// Differences planted in the scripts: each is a line of the rule.
-const PLANTED: [(&str, &str); 14] = [
-    ("math.floor(electorate / 2) + 1", "math.ceil(electorate / 2)"),
+const PLANTED: [(&str, &str); 15] = [
+    ("math.floor(tally.electorate / 2) + 1", "math.ceil(tally.electorate / 2)"),
+    ("math.max(tally.electorate, word.electorate)", "tally.electorate"),
     ("SEEN.version ~= page.version or ", ""),
     ("page.run ~= run then\n    page.version", "false then\n    page.version"),
     ("known.seq >= seq", "known.seq > seq"),

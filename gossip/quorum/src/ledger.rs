@@ -143,7 +143,8 @@ pub struct Word {
     pub hold: Option<Step>,
     /// How long the word stands unless it is cast anew.
     pub lease: Duration,
-    /// Of how many members a majority is taken, in the caller's eyes. At least 1.
+    /// Of how many members a majority is taken, in the caller's eyes. At least 1. It is taken of the most
+    /// that anybody says whose word counts.
     pub electorate: u32,
     /// Members whose words the caller does not count: muted, flapping, suspect or lost. At most
     /// [`WORDS_MAX`].

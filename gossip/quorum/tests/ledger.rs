@@ -120,6 +120,20 @@ fn a_majority_of_votes_opens_once() {
 }
 
 #[test]
+fn who_knows_few_members_does_not_open_for_those_who_know_more() {
+    let mut desk = Desk::new();
+    let vote = Some(Against { incident: 1, is_first_hand: true });
+    let of = |desk: &mut Desk, electorate| Word { vote, electorate, ..desk.word() };
+    let word = of(&mut desk, 5);
+    desk.call("gw-1", Deed::Cast(word));
+    let word = of(&mut desk, 2);
+    let answer = desk.call("gw-2", Deed::Cast(word));
+    assert_eq!((answer.outcome, answer.entry.count.quorum), (Outcome::Done, 3));
+    let word = Word { discounted: vec![NodeId::new("gw-3")], ..of(&mut desk, 3) };
+    assert_eq!(desk.call("gw-4", Deed::Cast(word)).outcome, Outcome::Opened);
+}
+
+#[test]
 fn a_vote_whose_lease_is_over_does_not_count() {
     let mut desk = Desk::new();
     desk.vote("gw-1", 1);

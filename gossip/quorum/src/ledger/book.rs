@@ -362,8 +362,14 @@ impl Page {
         };
         let (mut ballots, mut witnesses, mut holders, mut heirs) = (Vec::new(), 0, 0, 0);
         let mut furthest: Option<Step> = None;
+        // Of two that count, who knows fewer members has not met the others yet.
+        let mut electorate = word.electorate.max(1);
         for (voter, kept) in self.words.iter().filter(is_counted) {
             let vote = kept.word.vote;
+            // Who says nothing is no part of the count: it takes back what it said.
+            if vote.is_some() || kept.word.is_witness || kept.word.hold.is_some() {
+                electorate = electorate.max(kept.word.electorate);
+            }
             let is_first_hand = vote.is_some_and(|vote| vote.is_first_hand);
             witnesses += usize::from(is_first_hand || kept.word.is_witness);
             ballots.extend(vote.map(|vote| Ballot {
@@ -382,7 +388,7 @@ impl Page {
                 }
             }
         }
-        let electorate = usize::try_from(word.electorate.max(1)).unwrap_or(usize::MAX);
+        let electorate = usize::try_from(electorate).unwrap_or(usize::MAX);
         let tally = Tally { holders, ..tally(electorate, closed, witnesses, ballots) };
         Said { tally, heirs, furthest }
     }
