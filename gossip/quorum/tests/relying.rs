@@ -69,7 +69,11 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let mut council = Council::new(NodeId::new("gw-1"), rule(), at(0));
+        Self::by(rule())
+    }
+
+    fn by(rule: CouncilRule) -> Self {
+        let mut council = Council::new(NodeId::new("gw-1"), rule, at(0));
         council.live_as(1);
         council.enrol(key(), enrolment());
         council.rely(at(0), Reliance::Ledger);
@@ -315,6 +319,30 @@ fn however_many_members_went_or_are_lost_a_word_may_open() {
     node.list(|member| (member.id, member.is_live) = (NodeId::new("pod ä"), false));
     node.run(at(1_000));
     assert!(node.word().discounted.iter().all(|id| id.as_str().is_ascii()));
+}
+
+#[test]
+fn a_vote_without_witnesses_is_not_cast_where_two_observe() {
+    let mut node = Node::by(CouncilRule { of: Denominator::Observers, ..rule() });
+    let others = [
+        Statement::Window(key(), Window { requests: 9, faults_milli: 9_000, ..Window::default() }),
+        Statement::Window(key(), Window::default()),
+    ];
+    for round in 0..20 {
+        node.now += at(100);
+        let members = others.iter().zip(["gw-2", "gw-3"]).map(|(statement, name)| {
+            let heard = vec![Heard { seq: round, statement: statement.clone() }];
+            Member { pulse: 100 + round, heard, ..node.other(name) }
+        });
+        let members: Vec<Member> = members.collect();
+        node.council.hear(node.now, &members);
+        let window = Window { requests: 1, ..Window::default() };
+        node.council.state(node.now, &key(), Local { window, ..Local::default() });
+        node.council.step(node.now);
+    }
+    let count = node.council.count(node.now, &key());
+    assert_eq!((count.seconded, count.counted, count.quorum), (1, 0, 2));
+    assert!(node.council.words(node.now).iter().all(|(_, word)| word.vote.is_none()));
 }
 
 #[test]

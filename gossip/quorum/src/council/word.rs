@@ -7,7 +7,7 @@ use crate::council::{Council, Denominator};
 use crate::dossier::Dossier;
 use crate::ledger::{Against, Begin, WORDS_MAX, Word};
 use crate::statement::{Basis, EndpointKey, NodeId};
-use crate::tally::quorum_of;
+use crate::tally::{has_witnesses, quorum_of};
 use crate::view::Weight;
 
 /// A word stands for so many intervals unless it is cast anew.
@@ -62,7 +62,11 @@ impl Council {
     ) -> Option<Word> {
         let ballot_box = self.ballot_box(now, dossier);
         let count = self.count_of(now, dossier, &ballot_box);
-        let counts = |weight: Weight| matches!(weight, Weight::Counts | Weight::NoWitness);
+        // In a smaller electorate the ledger would ask for no witnesses, however many members there are.
+        let asks_for_witnesses = !has_witnesses(ballot_box.electorate, 0);
+        let counts = |weight: Weight| {
+            weight == Weight::Counts || weight == Weight::NoWitness && asks_for_witnesses
+        };
         let mine = ballot_box.votes.iter().find(|one| *one.voter == self.me);
         let vote = mine.filter(|one| counts(one.weight)).map(|one| Against {
             incident: one.vote.incident,
