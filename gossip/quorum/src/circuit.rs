@@ -181,8 +181,8 @@ impl Circuit {
         is_possible
     }
 
-    /// Notes the largest number that the ledger knows of, as far as it is plausible: it may be that of a
-    /// vote only.
+    /// Notes the largest number that the ledger knows of, as far as it is plausible: what it
+    /// stands for may be lost.
     pub(crate) fn heed(&mut self, epoch: u64) {
         let ceiling = self.believe(0);
         self.see(epoch.min(ceiling));
