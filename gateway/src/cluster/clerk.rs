@@ -145,7 +145,6 @@ impl Clerk {
         calls: &mut Vec<Call>,
     ) {
         let mut words: BTreeMap<EndpointKey, Word> = council.words(now).into_iter().collect();
-        let council = &*council;
         for (endpoint, file) in &mut self.files {
             let word = words.remove(endpoint);
             // What the ledger has lost it is told again, even if nothing is said of the endpoint.

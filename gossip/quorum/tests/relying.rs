@@ -20,6 +20,10 @@ fn key() -> EndpointKey {
     EndpointKey::new("pool/e")
 }
 
+fn other_key() -> EndpointKey {
+    EndpointKey::new("pool/f")
+}
+
 fn rule() -> CouncilRule {
     CouncilRule {
         electorate: ElectorateRule { expected_members: 0, member_grace: at(60_000) },
@@ -124,7 +128,10 @@ impl Node {
             evidence: Evidence::default(),
             age: at(0),
         };
-        let vote = Heard { seq: 1, statement: Statement::Vote(key(), vote) };
+        let votes = [key(), other_key()].map(|key| {
+            let statement = Statement::Vote(key, vote.clone());
+            Heard { seq: 1, statement }
+        });
         let held = |step| Heard { seq: 2, statement: Statement::Step(key(), step) };
         let held = self.held.clone().map(held);
         Member {
@@ -139,7 +146,7 @@ impl Node {
                 is_suspect: false,
             }),
             pulse: self.pulse,
-            heard: self.has_votes.then_some(vote).into_iter().chain(held).collect(),
+            heard: self.has_votes.then_some(votes).into_iter().flatten().chain(held).collect(),
         }
     }
 
@@ -343,6 +350,29 @@ fn a_vote_without_witnesses_is_not_cast_where_two_observe() {
     let count = node.council.count(node.now, &key());
     assert_eq!((count.seconded, count.counted, count.quorum), (1, 0, 2));
     assert!(node.council.words(node.now).iter().all(|(_, word)| word.vote.is_none()));
+}
+
+#[test]
+fn a_place_under_the_cap_is_kept_by_a_word_that_is_cast() {
+    let mut node = Node::by(CouncilRule { max_open_share_milli: 500, ..rule() });
+    node.council.enrol(other_key(), enrolment());
+    node.has_votes = true;
+    node.run(at(1_000));
+    let may_open = |node: &Node| {
+        let words = node.council.words(node.now).into_iter();
+        words.map(|(_, word)| word.opening.is_some()).collect::<Vec<bool>>()
+    };
+    for _ in 0..20 {
+        node.round();
+        assert_eq!(may_open(&node), [true, true], "neither was cast");
+    }
+    let (key, word) = node.council.words(node.now).pop().unwrap();
+    assert!(node.council.seal(node.now, &key, word).opening.is_some());
+    assert_eq!(may_open(&node), [false, true]);
+    let (key, word) = node.council.words(node.now).pop().unwrap();
+    node.run(at(1_100));
+    assert_eq!(may_open(&node), [true, true]);
+    assert!(node.council.seal(node.now, &key, word).opening.is_some());
 }
 
 #[test]

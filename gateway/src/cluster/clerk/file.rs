@@ -217,7 +217,7 @@ impl File {
     pub(super) fn next(
         &mut self,
         now: Duration,
-        council: &Council,
+        council: &mut Council,
         (endpoint, word): (&EndpointKey, Option<Word>),
         seq: &mut u64,
     ) -> Option<Deed> {
@@ -238,7 +238,7 @@ impl File {
             (None, None) => false,
         };
         if has_news {
-            return Some(self.cast(now, council, word, seq));
+            return Some(self.cast(now, council, (endpoint, word), seq));
         }
         if let Some(deed) = self.lead_on(now, council, endpoint) {
             return Some(deed);
@@ -249,7 +249,7 @@ impl File {
             return Some(Deed::Carry(step));
         }
         if is_due && word.is_some() {
-            return Some(self.cast(now, council, word, seq));
+            return Some(self.cast(now, council, (endpoint, word), seq));
         }
         let is_other = self.noticed.is_some() || self.is_doubted;
         (is_other || self.is_old(now, interval)).then_some(Deed::Read)
@@ -276,14 +276,15 @@ impl File {
     fn cast(
         &mut self,
         now: Duration,
-        council: &Council,
-        word: Option<Word>,
+        council: &mut Council,
+        (endpoint, word): (&EndpointKey, Option<Word>),
         seq: &mut u64,
     ) -> Deed {
         *seq += 1;
         self.is_said = false;
         match word {
             Some(word) => {
+                let word = council.seal(now, endpoint, word);
                 self.word = Some((word.clone(), now));
                 Deed::Cast(Word { seq: *seq, ..word })
             }

@@ -25,27 +25,36 @@ impl Council {
     /// Of endpoints that are not among them it has nothing to say, and what it said is to be taken back
     /// by an empty word.
     ///
-    /// A word may open an endpoint where the cap binds only if there is a place for it, which it keeps for
-    /// an interval: it is to be cast at once or not at all.
-    pub fn words(&mut self, now: Duration) -> Vec<(EndpointKey, Word)> {
+    /// A word may open an endpoint where the cap binds only if there is a place for it, which is kept when
+    /// the word is cast: see [`seal`](Self::seal).
+    pub fn words(&self, now: Duration) -> Vec<(EndpointKey, Word)> {
         let absent = self.absent(now);
         let known = |endpoint| self.dossiers.get_key_value(endpoint);
-        let mut words: Vec<(EndpointKey, Word)> = self
-            .stirred
+        self.stirred
             .iter()
             .filter_map(known)
             .filter_map(|(endpoint, dossier)| {
-                let word = self.word(now, endpoint, dossier, &absent)?;
+                let mut word = self.word(now, endpoint, dossier, &absent)?;
+                let has_place = !self.is_capped(dossier) || self.has_place(now, endpoint);
+                word.opening.take_if(|_| !has_place);
                 Some((endpoint.clone(), word))
             })
-            .collect();
-        for (endpoint, word) in &mut words {
-            let dossier = self.dossiers.get(endpoint);
-            let is_capped = dossier.is_some_and(|dossier| self.is_capped(dossier));
-            let has_place = word.opening.is_none() || !is_capped || self.reserve(now, endpoint);
+            .collect()
+    }
+
+    /// The word as it may be cast at this very `now`: where the cap binds, the place is kept for an
+    /// interval, and a word that finds none opens nothing.
+    pub fn seal(&mut self, now: Duration, endpoint: &EndpointKey, mut word: Word) -> Word {
+        let dossier = self.dossiers.get(endpoint);
+        let is_capped = dossier.is_some_and(|dossier| self.is_capped(dossier));
+        if word.opening.is_some() && is_capped {
+            let has_place = self.has_place(now, endpoint);
             word.opening.take_if(|_| !has_place);
+            if has_place {
+                self.reserve(now, endpoint);
+            }
         }
-        words
+        word
     }
 
     /// How long a word stands.
