@@ -45,7 +45,7 @@ end
 
 local function keep_word()
   local text = table.concat({ text_of(NOW), ARGV[7], ARGV[2], ARGV[6], ARGV[8], ARGV[9], ARGV[10],
-    hold }, ' ')
+    ARGV[12], hold }, ' ')
   redis.call('HSET', KEYS[2], BY, text)
   local expiry = math.ceil(span / 1000) + LINGER
   if redis.call('PTTL', KEYS[2]) < expiry then
@@ -70,8 +70,12 @@ local function discounted_of(text)
   return discounted
 end
 
--- Adds one word to the tally.
+-- Adds one word to the tally. The majority is taken of the most members that anybody says whose word
+-- counts; who says nothing takes back what it said.
 local function add(tally, closed, voter, word)
+  if word.basis ~= '*' or word.is_witness or word.hold ~= '*' then
+    tally.electorate = math.max(tally.electorate, word.electorate)
+  end
   local is_first = word.basis == 'first'
   if is_first or word.is_witness then
     tally.witnesses = tally.witnesses + 1
@@ -87,6 +91,10 @@ local function add(tally, closed, voter, word)
     return
   end
   tally.holders = tally.holders + 1
+  if step.incident <= tally.written then
+    return
+  end
+  tally.heirs = tally.heirs + 1
   local known = tally.furthest
   local is_further = not known or outranks(step, known)
   if is_further or not outranks(known, step) and is_after(tally.of, voter) then
@@ -96,15 +104,16 @@ end
 
 local function tally_of(page, words)
   local closed, discounted = closed_of(page), discounted_of(ARGV[13])
-  local tally = { first_hand = 0, seconded = 0, holders = 0, witnesses = 0, incident = 0 }
+  local tally = { first_hand = 0, seconded = 0, holders = 0, heirs = 0, witnesses = 0, incident = 0,
+    electorate = electorate, written = page.step and page.step.incident or 0 }
   for voter, word in pairs(words) do
     if not discounted[voter] then
       add(tally, closed, voter, word)
     end
   end
-  local has_witnesses = electorate < SECONDING_FROM or tally.witnesses >= WITNESSES_MIN
+  local has_witnesses = tally.electorate < SECONDING_FROM or tally.witnesses >= WITNESSES_MIN
   tally.counted = tally.first_hand + (has_witnesses and tally.seconded or 0)
-  tally.quorum = math.floor(electorate / 2) + 1
+  tally.quorum = math.floor(tally.electorate / 2) + 1
   return tally
 end
 
@@ -134,17 +143,18 @@ words[BY] = is_running(word) and word or nil
 local tally = tally_of(page, words)
 page.count = { tally.first_hand, tally.seconded, tally.counted, tally.holders, tally.quorum }
 put(page, 'count', table.concat(page.count, ' '))
-if level == '*' or page.step and is_open(page.step) then
+if level == '*' then
   return answer(page, 'done')
 end
-if tally.holders >= tally.quorum then
+-- In a later incident than an open one that is written: the ledger has missed how that one ended.
+if tally.heirs >= tally.quorum then
   turn(page)
   local step, passed = tally.furthest, math.max(NOW - tally.furthest.at, 0)
   step.remaining = math.max(step.remaining - passed, 0)
   step.age = step.age + passed
   return open(page, step)
 end
-if tally.counted >= tally.quorum then
+if tally.counted >= tally.quorum and not (page.step and is_open(page.step)) then
   turn(page)
   return open(page, { incident = math.max(tally.incident, raised(page.epoch, 1)), failures = 0,
     level = tonumber(level), stage = 'waiting', turn = 0, successes = 0, remaining = cool_down,

@@ -3,7 +3,7 @@
 --
 -- Fields are separated by one space. '*' stands for none. Times and durations are microseconds.
 --   step    at incident failures level stage turn successes remaining age steward holder
---   word    at lease generation seq incident basis witness, then a step or '*'
+--   word    at lease generation seq incident basis witness electorate, then a step or '*'
 --   leading at hold number generation holder
 --   order   at stamp forced remaining author reason
 --   count   first_hand seconded counted holders quorum
@@ -25,7 +25,7 @@ local BASES = { first = true, second = true, ['*'] = true }
 local NAME = '([A-Za-z0-9._%-]+)'
 local NAME_OR_NONE = '([A-Za-z0-9._%-*]+)'
 local STEP = '^(%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%d+) (%d+) ' .. NAME .. ' ' .. NAME_OR_NONE .. '$'
-local WORD = '^(%d+) (%d+) (%d+) (%d+) (%d+) ([%l*]+) ([01]) (.+)$'
+local WORD = '^(%d+) (%d+) (%d+) (%d+) (%d+) ([%l*]+) ([01]) (%d+) (.+)$'
 local LEADING = '^(%d+) (%d+) (%d+) (%d+) ' .. NAME .. '$'
 local ORDER = '^(%d+) (%d+) (%l+) ([%d*]+) ' .. NAME .. ' ([!-~]+)$'
 local COUNT = '^(%d+) (%d+) (%d+) (%d+) (%d+)$'
@@ -90,9 +90,9 @@ local function write_step(step)
 end
 
 local function read_word(text)
-  local at, span, generation, seq, incident, basis, witness, hold
+  local at, span, generation, seq, incident, basis, witness, electorate, hold
   if is_short(text) then
-    at, span, generation, seq, incident, basis, witness, hold = text:match(WORD)
+    at, span, generation, seq, incident, basis, witness, electorate, hold = text:match(WORD)
   end
   if not at or not BASES[basis] then
     return nil
@@ -105,9 +105,10 @@ local function read_word(text)
     incident = number_of(incident, INCIDENT_MAX),
     basis = basis,
     is_witness = witness == '1',
+    electorate = number_of(electorate, SMALL_MAX),
     hold = hold == '*' and '*' or read_step(hold),
   }
-  local is_numbered = word.generation and word.seq and word.incident
+  local is_numbered = word.generation and word.seq and word.incident and word.electorate
   return word.at and word.span and is_numbered and word.hold and word or nil
 end
 

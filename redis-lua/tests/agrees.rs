@@ -121,8 +121,9 @@ fn scripts_and_model_answer_the_same_to_any_history() {
 }
 
 /// Differences planted in the scripts: each is a line of the rule.
-const PLANTED: [(&str, &str); 12] = [
-    ("math.floor(electorate / 2) + 1", "math.ceil(electorate / 2)"),
+const PLANTED: [(&str, &str); 15] = [
+    ("math.floor(tally.electorate / 2) + 1", "math.ceil(tally.electorate / 2)"),
+    ("math.max(tally.electorate, word.electorate)", "tally.electorate"),
     ("SEEN.version ~= page.version or ", ""),
     ("page.run ~= run then\n    page.version", "false then\n    page.version"),
     ("known.seq >= seq", "known.seq > seq"),
@@ -131,6 +132,8 @@ const PLANTED: [(&str, &str); 12] = [
     ("math.abs(NOW - lease.at) < lease.span", "NOW - lease.at < lease.span"),
     ("leading.number == number", "true"),
     ("step.incident <= closed", "step.incident < closed"),
+    ("step.incident <= tally.written", "step.incident < tally.written"),
+    ("tally.heirs >= tally.quorum", "tally.holders >= tally.quorum"),
     ("and is_after(tally.of, voter)", "and false"),
     ("if SEEN.version > page.version then", "if false then"),
     ("return difference > 0", "return difference < 0"),

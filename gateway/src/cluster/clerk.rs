@@ -145,10 +145,13 @@ impl Clerk {
         calls: &mut Vec<Call>,
     ) {
         let mut words: BTreeMap<EndpointKey, Word> = council.words(now).into_iter().collect();
-        let council = &*council;
         for (endpoint, file) in &mut self.files {
             let word = words.remove(endpoint);
-            let is_busy = word.is_some() || council.is_stirred(endpoint) || file.is_busy();
+            // What the ledger has lost it is told again, even if nothing is said of the endpoint.
+            let is_behind =
+                council.is_ahead(endpoint) || file.order_due(now, council, endpoint).is_some();
+            let is_busy =
+                word.is_some() || council.is_stirred(endpoint) || file.is_busy() || is_behind;
             if *room == 0 || file.is_waiting() || !is_busy {
                 continue;
             }

@@ -17,7 +17,7 @@ use crate::sabotage::Sabotage;
 pub(crate) const DEADLINE: Ms = 100;
 
 /// Copies are kept for so long, for a failover to put back.
-const COPIES_LAST: Ms = 4_000;
+const COPIES_LAST: Ms = 15_000;
 
 /// Without a good answer for this long, and with a bad one, the ledger is away for a node.
 const PATIENCE: Ms = 500;

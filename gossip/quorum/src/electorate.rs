@@ -50,6 +50,8 @@ pub struct Electorate {
 #[derive(Clone, Copy, Debug)]
 struct Gone {
     generation: u64,
+    /// Since when nothing is heard of it.
+    at: Duration,
     /// Whether it left in good order, which is final for a generation.
     has_left: bool,
 }
@@ -129,7 +131,10 @@ impl Electorate {
             return;
         }
         if standing == Standing::Left {
-            self.drop_out(&member.id, member.generation, true);
+            self.drop_out(
+                &member.id,
+                Gone { generation: member.generation, at: now, has_left: true },
+            );
             return;
         }
         if known.is_none() && self.seats.len() >= MEMBERS_MAX {
@@ -175,9 +180,9 @@ impl Electorate {
         self.gone.get(&member.id).is_some_and(|gone| gone.generation == member.generation)
     }
 
-    fn drop_out(&mut self, id: &NodeId, generation: u64, has_left: bool) {
+    fn drop_out(&mut self, id: &NodeId, gone: Gone) {
         self.seats.remove(id);
-        self.gone.insert(id.clone(), Gone { generation, has_left });
+        self.gone.insert(id.clone(), gone);
     }
 
     fn expire(&mut self, now: Duration) {
@@ -190,14 +195,16 @@ impl Electorate {
         let majority_since = *self.majority_since.get_or_insert(now);
         let grace = self.rule.member_grace;
         let is_over = |since: Duration| now.saturating_sub(since.max(majority_since)) >= grace;
-        let over: Vec<(NodeId, u64)> = self
+        let over: Vec<(NodeId, Gone)> = self
             .seats
             .iter()
-            .filter(|(_, seat)| seat.lost_since.is_some_and(is_over))
-            .map(|(id, seat)| (id.clone(), seat.generation))
+            .filter_map(|(id, seat)| {
+                let at = seat.lost_since.filter(|since| is_over(*since))?;
+                Some((id.clone(), Gone { generation: seat.generation, at, has_left: false }))
+            })
             .collect();
-        for (id, generation) in over {
-            self.drop_out(&id, generation, false);
+        for (id, gone) in over {
+            self.drop_out(&id, gone);
         }
     }
 
@@ -236,9 +243,12 @@ impl Electorate {
 
     /// Drops a lost member by hand. Returns whether there was such a member.
     pub fn forget(&mut self, id: &NodeId) -> bool {
-        let lost = self.seats.get(id).filter(|seat| seat.lost_since.is_some()).copied();
-        if let Some(seat) = lost {
-            self.drop_out(id, seat.generation, false);
+        let lost = self.seats.get(id).and_then(|seat| {
+            let at = seat.lost_since?;
+            Some(Gone { generation: seat.generation, at, has_left: false })
+        });
+        if let Some(gone) = lost {
+            self.drop_out(id, gone);
         }
         lost.is_some()
     }
@@ -339,10 +349,11 @@ impl Electorate {
         self.seats.iter().filter(move |(_, seat)| leads(seat)).map(|(id, _)| id)
     }
 
-    /// Who is lost, and who no longer counts though the carrier still lists the name.
-    pub(crate) fn absent(&self) -> impl Iterator<Item = &NodeId> {
+    /// Who is lost, and who no longer counts though something was heard of it since `since`.
+    pub(crate) fn absent(&self, since: Duration) -> impl Iterator<Item = &NodeId> {
         let lost = self.seats.iter().filter(|(_, seat)| seat.lost_since.is_some());
-        lost.map(|(id, _)| id).chain(self.gone.keys())
+        let gone = self.gone.iter().filter(move |(_, gone)| gone.at >= since);
+        lost.map(|(id, _)| id).chain(gone.map(|(id, _)| id))
     }
 
     /// The live members, in the order of their names.

@@ -25,7 +25,7 @@ use crate::statement::{EndpointKey, NodeId, Override, Step};
 pub struct Floor {
     /// Of versions of the entry.
     pub version: u64,
-    /// Of incidents, opened or voted for.
+    /// Of incidents that were opened.
     pub epoch: u64,
     /// Of leads.
     pub lead: u64,
@@ -143,9 +143,11 @@ pub struct Word {
     pub hold: Option<Step>,
     /// How long the word stands unless it is cast anew.
     pub lease: Duration,
-    /// Of how many members a majority is taken, in the caller's eyes. At least 1.
+    /// Of how many members a majority is taken, in the caller's eyes. At least 1. It is taken of the most
+    /// that anybody says whose word counts.
     pub electorate: u32,
-    /// Members whose words the caller does not count: muted, flapping, suspect or lost. At most 64.
+    /// Members whose words the caller does not count: muted, flapping, suspect or lost. At most
+    /// [`WORDS_MAX`].
     pub discounted: Vec<NodeId>,
     /// How it is to open if this cast makes a majority; `None`: it must not, for the cap's sake.
     pub opening: Option<Begin>,

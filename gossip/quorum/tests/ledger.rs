@@ -120,6 +120,20 @@ fn a_majority_of_votes_opens_once() {
 }
 
 #[test]
+fn who_knows_few_members_does_not_open_for_those_who_know_more() {
+    let mut desk = Desk::new();
+    let vote = Some(Against { incident: 1, is_first_hand: true });
+    let of = |desk: &mut Desk, electorate| Word { vote, electorate, ..desk.word() };
+    let word = of(&mut desk, 5);
+    desk.call("gw-1", Deed::Cast(word));
+    let word = of(&mut desk, 2);
+    let answer = desk.call("gw-2", Deed::Cast(word));
+    assert_eq!((answer.outcome, answer.entry.count.quorum), (Outcome::Done, 3));
+    let word = Word { discounted: vec![NodeId::new("gw-3")], ..of(&mut desk, 3) };
+    assert_eq!(desk.call("gw-4", Deed::Cast(word)).outcome, Outcome::Opened);
+}
+
+#[test]
 fn a_vote_whose_lease_is_over_does_not_count() {
     let mut desk = Desk::new();
     desk.vote("gw-1", 1);
@@ -321,6 +335,23 @@ fn a_lost_opening_comes_back_by_the_word_of_those_who_have_it_out() {
     assert_eq!(answer.entry.step.unwrap().stage, Stage::Probing { remaining });
     assert!(answer.entry.floor.version > seen.version);
     assert_eq!(answer.entry.floor.epoch, seen.epoch);
+}
+
+#[test]
+fn what_a_majority_has_out_takes_the_place_of_an_older_incident() {
+    let mut desk = Desk::new();
+    desk.open();
+    desk.take("gw-3").unwrap();
+    assert_eq!(desk.holds("gw-1", probing(3)).outcome, Outcome::Done);
+    let answer = desk.holds("gw-2", probing(1));
+    assert_eq!((answer.outcome, answer.entry.count.holders), (Outcome::Done, 2));
+    assert_eq!(desk.standing().unwrap().incident, 1);
+    let answer = desk.holds("gw-2", probing(2));
+    assert_eq!((answer.outcome, answer.entry.lead), (Outcome::Opened, None));
+    assert_eq!(desk.standing().unwrap().incident, 3);
+    assert_eq!(desk.holds("gw-1", probing(2)).outcome, Outcome::Done);
+    assert_eq!(desk.holds("gw-3", probing(3)).outcome, Outcome::Done);
+    assert_eq!(desk.standing().unwrap().incident, 3);
 }
 
 #[test]

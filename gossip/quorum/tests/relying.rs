@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use quorum::ledger::{Book, Call, Count, Deed, Entry, Floor, Lead, Outcome};
+use quorum::ledger::{Book, Call, Count, Deed, Entry, Floor, Lead, Outcome, Word};
 use quorum::{
     Basis, Card, Conviction, Council, CouncilRule, Decision, Denominator, ElectorateRule,
     EndpointKey, Enrolment, Evidence, Heard, Local, LocalOpening, Member, Need, NodeId, PoolKey,
@@ -18,6 +18,10 @@ const fn at(ms: u64) -> Duration {
 
 fn key() -> EndpointKey {
     EndpointKey::new("pool/e")
+}
+
+fn other_key() -> EndpointKey {
+    EndpointKey::new("pool/f")
 }
 
 fn rule() -> CouncilRule {
@@ -60,16 +64,32 @@ struct Node {
     now: Duration,
     pulse: u64,
     has_votes: bool,
+    /// The step by which the two others have the endpoint out.
+    held: Option<Step>,
+    /// Members that are listed besides.
+    others: Vec<Member>,
     is_bad: bool,
 }
 
 impl Node {
     fn new() -> Self {
-        let mut council = Council::new(NodeId::new("gw-1"), rule(), at(0));
+        Self::by(rule())
+    }
+
+    fn by(rule: CouncilRule) -> Self {
+        let mut council = Council::new(NodeId::new("gw-1"), rule, at(0));
         council.live_as(1);
         council.enrol(key(), enrolment());
         council.rely(at(0), Reliance::Ledger);
-        let mut node = Self { council, now: at(0), pulse: 0, has_votes: false, is_bad: false };
+        let mut node = Self {
+            council,
+            now: at(0),
+            pulse: 0,
+            has_votes: false,
+            held: None,
+            others: Vec::new(),
+            is_bad: false,
+        };
         node.run(at(1_000));
         node
     }
@@ -78,7 +98,8 @@ impl Node {
     fn round(&mut self) -> Vec<Decision> {
         self.now += at(100);
         self.pulse += 1;
-        let members = [self.other("gw-2"), self.other("gw-3")];
+        let mut members = vec![self.other("gw-2"), self.other("gw-3")];
+        members.extend(self.others.iter().cloned());
         self.council.hear(self.now, &members);
         let opening = self.is_bad.then(|| LocalOpening {
             since: self.now,
@@ -107,7 +128,12 @@ impl Node {
             evidence: Evidence::default(),
             age: at(0),
         };
-        let vote = Heard { seq: 1, statement: Statement::Vote(key(), vote) };
+        let votes = [key(), other_key()].map(|key| {
+            let statement = Statement::Vote(key, vote.clone());
+            Heard { seq: 1, statement }
+        });
+        let held = |step| Heard { seq: 2, statement: Statement::Step(key(), step) };
+        let held = self.held.clone().map(held);
         Member {
             id: NodeId::new(name),
             generation: 1,
@@ -120,8 +146,25 @@ impl Node {
                 is_suspect: false,
             }),
             pulse: self.pulse,
-            heard: if self.has_votes { vec![vote] } else { Vec::new() },
+            heard: self.has_votes.then_some(votes).into_iter().flatten().chain(held).collect(),
         }
+    }
+
+    /// Lists a hundred members whose names tell nothing, as they are.
+    fn list(&mut self, change: impl Fn(&mut Member)) {
+        let listed = (0..100).map(|number| {
+            let mut member = self.other(&format!("pod-{number}"));
+            member.heard.clear();
+            change(&mut member);
+            member
+        });
+        self.others = listed.collect();
+    }
+
+    fn word(&mut self) -> Word {
+        let words = self.council.words(self.now);
+        let [(_, word)] = words.as_slice() else { panic!("{words:?}") };
+        word.clone()
     }
 
     fn enter(&mut self, entry: &Entry) -> Vec<Decision> {
@@ -222,6 +265,114 @@ fn an_opening_that_the_ledger_does_not_get_back_is_let_go_of_after_five_interval
         node.enter(&Entry::default());
     }
     assert!(!node.is_open());
+}
+
+#[test]
+fn what_a_majority_off_the_ledger_has_out_is_joined_and_kept() {
+    let mut node = Node::new();
+    node.enter(&Entry::default());
+    node.held = waiting(500_000).step;
+    let decisions = node.run(at(1_000));
+    assert!(matches!(
+        decisions.as_slice(),
+        [Decision::Opened { opening, tally, .. }] if opening.incident == 3 && tally.holders == 2
+    ));
+    for _ in 0..300 {
+        node.enter(&Entry::default());
+        assert!(node.is_open(), "at {:?}", node.now);
+    }
+    node.held = None;
+    node.run(at(1_000));
+    for _ in 0..60 {
+        node.enter(&Entry::default());
+    }
+    assert!(!node.is_open(), "nobody else has it out any more");
+}
+
+#[test]
+fn what_a_majority_off_the_ledger_has_out_for_too_long_is_let_go_of_once() {
+    let mut node = Node::new();
+    node.held = waiting(500_000).step;
+    node.run(at(600_000));
+    assert!(node.is_open());
+    let mut decisions = Vec::new();
+    for _ in 0..100 {
+        decisions.extend(node.enter(&Entry::default()));
+    }
+    assert!(matches!(decisions.as_slice(), [Decision::Closed { .. }]), "{decisions:?}");
+}
+
+#[test]
+fn however_many_members_went_or_are_lost_a_word_may_open() {
+    let mut node = Node::new();
+    node.list(|member| member.card.as_mut().unwrap().standing = Standing::Left);
+    node.is_bad = true;
+    node.run(at(1_000));
+    let word = node.word();
+    assert_eq!((word.discounted.len(), word.electorate), (100, 3));
+    assert!(word.opening.is_some());
+    node.run(at(6_000));
+    assert_eq!(node.word().discounted, [], "no word of theirs stands any more");
+
+    let mut node = Node::new();
+    node.list(|_| {});
+    node.run(at(1_000));
+    node.list(|member| member.is_live = false);
+    node.is_bad = true;
+    node.run(at(8_000));
+    let word = node.word();
+    assert_eq!((word.discounted.len(), word.electorate), (100, 103));
+    assert!(word.opening.is_some());
+    node.list(|member| (member.id, member.is_live) = (NodeId::new("pod ä"), false));
+    node.run(at(1_000));
+    assert!(node.word().discounted.iter().all(|id| id.as_str().is_ascii()));
+}
+
+#[test]
+fn a_vote_without_witnesses_is_not_cast_where_two_observe() {
+    let mut node = Node::by(CouncilRule { of: Denominator::Observers, ..rule() });
+    let others = [
+        Statement::Window(key(), Window { requests: 9, faults_milli: 9_000, ..Window::default() }),
+        Statement::Window(key(), Window::default()),
+    ];
+    for round in 0..20 {
+        node.now += at(100);
+        let members = others.iter().zip(["gw-2", "gw-3"]).map(|(statement, name)| {
+            let heard = vec![Heard { seq: round, statement: statement.clone() }];
+            Member { pulse: 100 + round, heard, ..node.other(name) }
+        });
+        let members: Vec<Member> = members.collect();
+        node.council.hear(node.now, &members);
+        let window = Window { requests: 1, ..Window::default() };
+        node.council.state(node.now, &key(), Local { window, ..Local::default() });
+        node.council.step(node.now);
+    }
+    let count = node.council.count(node.now, &key());
+    assert_eq!((count.seconded, count.counted, count.quorum), (1, 0, 2));
+    assert!(node.council.words(node.now).iter().all(|(_, word)| word.vote.is_none()));
+}
+
+#[test]
+fn a_place_under_the_cap_is_kept_by_a_word_that_is_cast() {
+    let mut node = Node::by(CouncilRule { max_open_share_milli: 500, ..rule() });
+    node.council.enrol(other_key(), enrolment());
+    node.has_votes = true;
+    node.run(at(1_000));
+    let may_open = |node: &Node| {
+        let words = node.council.words(node.now).into_iter();
+        words.map(|(_, word)| word.opening.is_some()).collect::<Vec<bool>>()
+    };
+    for _ in 0..20 {
+        node.round();
+        assert_eq!(may_open(&node), [true, true], "neither was cast");
+    }
+    let (key, word) = node.council.words(node.now).pop().unwrap();
+    assert!(node.council.seal(node.now, &key, word).opening.is_some());
+    assert_eq!(may_open(&node), [false, true]);
+    let (key, word) = node.council.words(node.now).pop().unwrap();
+    node.run(at(1_100));
+    assert_eq!(may_open(&node), [true, true]);
+    assert!(node.council.seal(node.now, &key, word).opening.is_some());
 }
 
 #[test]
@@ -333,13 +484,16 @@ fn the_votes_of_two_of_three_open_by_way_of_the_ledger() {
     for (seq, by) in (1..).zip(["gw-1", "gw-2"]) {
         let deed = Deed::Cast(quorum::ledger::Word { seq, ..word.clone() });
         let (endpoint, by) = (key(), NodeId::new(by));
-        let call = Call { endpoint, by, generation: 1, floor: Floor::default(), deed };
+        let epoch = node.council.epoch_opened(&key());
+        let floor = Floor { epoch, ..Floor::default() };
+        let call = Call { endpoint, by, generation: 1, floor, deed };
         let answer = book.apply(at(1_000), &call);
         let is_second = seq == 2;
         assert_eq!(answer.outcome == Outcome::Opened, is_second);
         assert_eq!(node.enter(&answer.entry).is_empty(), !is_second);
     }
     assert!(node.is_open());
+    assert_eq!(node.council.epoch_opened(&key()), 1, "the incident that they voted for");
     let window = Window::default();
     node.council.state(node.now, &key(), Local { window, ..Local::default() });
     assert!(node.is_open(), "a vote taken back closes nothing");

@@ -189,10 +189,11 @@ impl History {
         }
     }
 
-    /// What a node may have out. Where nothing stands, mostly what others have out as well.
+    /// What a node may have out: where nothing stands, mostly what others have out as well, and else
+    /// often what has come after it.
     fn held(&mut self) -> Step {
         let standing = self.entry.step.as_ref().filter(|step| step.stage != Stage::Closed);
-        if standing.is_some() || self.rng.u32(..5) == 0 {
+        if standing.is_some() && self.rng.u32(..3) > 0 || self.rng.u32(..5) == 0 {
             return self.step();
         }
         let incident = self.entry.step.as_ref().map_or(0, |step| step.incident) + 1;

@@ -130,7 +130,7 @@ fn hostile() -> Vec<Vec<u8>> {
         // A name, a basis, and a lease out of range.
         "1 5 1 1 gw/1",
         "1 5 1 1 1 third 0 *",
-        "1 99999999999999999 1 1 1 first 0 *",
+        "1 99999999999999999 1 1 1 first 0 3 *",
         "1 1 shut * gw-1 *",
         "1 1 open -1 gw-1 *",
     ];
@@ -213,7 +213,7 @@ fn words_that_nobody_cast_are_swept_out() {
     let votes = bench.keys("pool/a")[1].clone();
     for number in 0..3_000 {
         let voter = format!("nobody {number}");
-        let text = format!("{} 5000000 1 1 1 first 1 *", NOW.as_micros());
+        let text = format!("{} 5000000 1 1 1 first 1 3 *", NOW.as_micros());
         bench.raw::<()>(&[b"HSET", votes.as_bytes(), voter.as_bytes(), text.as_bytes()]);
     }
     let answer = bench.call("pool/a", "gw-1", Deed::Cast(word(1)));

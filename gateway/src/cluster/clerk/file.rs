@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorum::council::Need;
 use quorum::ledger::{Answer, Call, Deed, Entry, Floor, Outcome, Word};
-use quorum::{Council, EndpointKey, NodeId, Stage};
+use quorum::{Council, EndpointKey, NodeId, Override, Stage};
 
 use super::empty;
 
@@ -116,7 +116,7 @@ impl File {
         endpoint: &EndpointKey,
         deed: Deed,
     ) -> Call {
-        let epoch = self.floor.epoch.max(council.epoch_seen(endpoint));
+        let epoch = self.floor.epoch.max(council.epoch_opened(endpoint));
         let version = match deed {
             Deed::Advance { .. } => self.version,
             Deed::Read
@@ -217,7 +217,7 @@ impl File {
     pub(super) fn next(
         &mut self,
         now: Duration,
-        council: &Council,
+        council: &mut Council,
         (endpoint, word): (&EndpointKey, Option<Word>),
         seq: &mut u64,
     ) -> Option<Deed> {
@@ -228,15 +228,8 @@ impl File {
         if self.read_at.is_none() {
             return Some(Deed::Read);
         }
-        if let Some(order) = council.last_order(now, endpoint) {
-            let is_over = order.remaining == Some(Duration::ZERO);
-            let is_newer = self
-                .order
-                .as_ref()
-                .is_none_or(|(stamp, by)| (*stamp, by) < (order.stamp, &order.author));
-            if is_newer && !is_over && now >= self.lead_at {
-                return Some(Deed::Order(order));
-            }
+        if let Some(order) = self.order_due(now, council, endpoint) {
+            return Some(Deed::Order(order));
         }
         let is_due = self.word.as_ref().is_some_and(|(_, at)| now >= at.saturating_add(interval));
         let has_news = match (&self.word, &word) {
@@ -245,7 +238,7 @@ impl File {
             (None, None) => false,
         };
         if has_news {
-            return Some(self.cast(now, council, word, seq));
+            return Some(self.cast(now, council, (endpoint, word), seq));
         }
         if let Some(deed) = self.lead_on(now, council, endpoint) {
             return Some(deed);
@@ -256,24 +249,42 @@ impl File {
             return Some(Deed::Carry(step));
         }
         if is_due && word.is_some() {
-            return Some(self.cast(now, council, word, seq));
+            return Some(self.cast(now, council, (endpoint, word), seq));
         }
         let is_other = self.noticed.is_some() || self.is_doubted;
         (is_other || self.is_old(now, interval)).then_some(Deed::Read)
+    }
+
+    /// The order that the ledger is to be told of, if the entry was read and lacks it.
+    pub(super) fn order_due(
+        &self,
+        now: Duration,
+        council: &Council,
+        endpoint: &EndpointKey,
+    ) -> Option<Override> {
+        if self.read_at.is_none() || now < self.lead_at {
+            return None;
+        }
+        let order = council.last_order(now, endpoint)?;
+        let known = self.order.as_ref();
+        let is_newer = known.is_none_or(|(stamp, by)| (*stamp, by) < (order.stamp, &order.author));
+        let is_over = order.remaining == Some(Duration::ZERO);
+        (is_newer && !is_over).then_some(order)
     }
 
     /// Casts a word, or an empty one in place of what is no longer said.
     fn cast(
         &mut self,
         now: Duration,
-        council: &Council,
-        word: Option<Word>,
+        council: &mut Council,
+        (endpoint, word): (&EndpointKey, Option<Word>),
         seq: &mut u64,
     ) -> Deed {
         *seq += 1;
         self.is_said = false;
         match word {
             Some(word) => {
+                let word = council.seal(now, endpoint, word);
                 self.word = Some((word.clone(), now));
                 Deed::Cast(Word { seq: *seq, ..word })
             }

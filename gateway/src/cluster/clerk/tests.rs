@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quorum::ledger::{Answer, Book, Call, Deed, Entry, Lead, Outcome};
 use quorum::{
-    Conviction, Council, EndpointKey, Enrolment, Evidence, Local, LocalOpening, NodeId, PoolKey,
-    Recovery, Reliance, Way,
+    Conviction, Council, EndpointKey, Enrolment, Evidence, Forced, Local, LocalOpening, NodeId,
+    PoolKey, Recovery, Reliance, Stage, Step, Way,
 };
 
 use super::{Clerk, IN_FLIGHT_MAX};
@@ -85,6 +85,23 @@ impl Office {
             self.answer(now, call, Some(&answer));
         }
         calls
+    }
+
+    /// Goes on for a while, ten times a second, and states what there is to be stated.
+    fn run(&mut self, from: Duration, to: Duration) {
+        let mut now = from;
+        while now < to {
+            self.turn(now);
+            self.council.statements(now);
+            now += at(100);
+        }
+    }
+
+    /// What the ledger holds of the first endpoint.
+    fn entry(&mut self) -> Entry {
+        let (by, floor, deed) = (NodeId::new("anybody"), Default::default(), Deed::Read);
+        let read = Call { endpoint: key(0), by, generation: 1, floor, deed };
+        self.book.apply(at(0), &read).entry
     }
 
     fn accuse(&mut self, now: Duration, is_bad: bool) {
@@ -177,6 +194,32 @@ fn a_notice_of_another_version_is_followed_by_a_read() {
     office.clerk.noticed(&key(1), 7);
     let calls = office.turn(at(200));
     assert!(calls.len() == 1 && calls[0].endpoint == key(1) && calls[0].deed == Deed::Read);
+}
+
+#[test]
+fn what_the_ledger_has_lost_of_a_calm_endpoint_is_put_back() {
+    let mut office = Office::reading(1);
+    let step = Step {
+        incident: 3,
+        failures: 0,
+        level: 0,
+        stage: Stage::Closed,
+        steward: NodeId::new("gw-2"),
+        age: at(0),
+        is_held: false,
+    };
+    let entry = Entry { step: Some(step), ..Entry::default() };
+    office.council.enter(at(100), &key(0), &entry);
+    office.council.order(at(100), &key(0), (Forced::Open, None), "work");
+    office.run(at(100), at(20_000));
+    assert!(!office.council.is_stirred(&key(0)), "nothing is said of it");
+    let before = office.entry();
+    assert!(before.step.is_some() && before.order.is_some(), "{before:?}");
+    office.book.flush();
+    office.run(at(20_000), at(23_000));
+    let after = office.entry();
+    assert_eq!(after.step.map(|step| step.incident), Some(3));
+    assert_eq!(after.order.map(|order| order.reason), Some("work".to_owned()));
 }
 
 #[test]

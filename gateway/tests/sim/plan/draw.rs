@@ -97,7 +97,9 @@ impl Plan {
                     delay: 10 + chance.below(150),
                 },
                 5 => What::LedgerFlush,
-                _ => What::LedgerLoses { back: 200 + chance.below(2_500) },
+                6 => What::LedgerLoses { back: 200 + chance.below(2_500) },
+                // An old dump: incidents have ended since.
+                _ => What::LedgerLoses { back: 3_000 + chance.below(12_000) },
             };
             self.add(chance, 8_000, what);
         }

@@ -118,10 +118,8 @@ impl Council {
         cap < size && dossier.circuit.opening.is_none()
     }
 
-    /// Keeps a place under the cap for a cast that may open the endpoint, for as long as its answer may
-    /// be on its way: two casts must not fill one place. Returns whether there is one.
-    pub(super) fn reserve(&mut self, now: Duration, endpoint: &EndpointKey) -> bool {
-        let interval = self.rule.interval;
+    /// Whether there is a place under the cap for a cast that may open the endpoint.
+    pub(super) fn has_place(&self, now: Duration, endpoint: &EndpointKey) -> bool {
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return false;
         };
@@ -133,11 +131,16 @@ impl Council {
         };
         let kept = self.stirred.iter().filter(is_kept).count();
         let taken = self.open_in(&dossier.pool) + self.unjoined_beside(endpoint, dossier) + kept;
-        let has_room = taken < self.cap_of(dossier).0;
-        if let Some(dossier) = self.dossiers.get_mut(endpoint).filter(|_| has_room) {
+        taken < self.cap_of(dossier).0
+    }
+
+    /// Keeps the place for as long as the answer to the cast may be on its way: two casts must not fill
+    /// one place.
+    pub(super) fn reserve(&mut self, now: Duration, endpoint: &EndpointKey) {
+        let interval = self.rule.interval;
+        if let Some(dossier) = self.dossiers.get_mut(endpoint) {
             dossier.leave_until = Some(now.saturating_add(interval));
         }
-        has_room
     }
 
     /// Opens by the votes, the deciding one of which was cast at `decided`.
@@ -172,7 +175,7 @@ impl Council {
     }
 
     /// Joins an opening whose votes are gone, or were never heard here.
-    fn join(&mut self, endpoint: &EndpointKey, tally: Tally) {
+    pub(super) fn join(&mut self, endpoint: &EndpointKey, tally: Tally) {
         let electorate = self.electorate.size();
         let dossier = self.dossiers.get_mut(endpoint);
         if let Some(opening) = dossier.and_then(|dossier| dossier.circuit.join()) {

@@ -7,20 +7,25 @@
 //! When the ledger is away the council goes on from the same circuits by its own rule.
 //!
 //! Invariants: that the ledger holds nothing closes nothing; what it holds is behind what this node
-//! knows at worst, and then changes nothing; an opening that neither the ledger nor a majority of those
-//! who have it out stands by is let go of.
+//! knows at worst, and then changes nothing; what a majority has out by the members' own word is out here
+//! as well, though the ledger is out of reach of them, until its own time is over; an opening that neither
+//! the ledger nor such a majority stands by is let go of.
 
 use std::time::Duration;
 
 use crate::circuit::{Circuit, fence, is_open};
 use crate::council::{Council, Decision, announce};
+use crate::dossier::Dossier;
 use crate::ledger::{Count, Entry, Lead};
 use crate::statement::{EndpointKey, Stage, Step};
-use crate::tally::Tally;
+use crate::tally::{Tally, quorum_of};
 
 /// An opening that the ledger does not have is let go of after so many intervals: by then whoever has
 /// it out has said so to the ledger, and a majority of them would have brought it there.
 const UNBACKED_INTERVALS: u32 = 5;
+
+/// Nor sooner than this, however short an interval is: a call may take as long.
+const UNBACKED_MIN: Duration = Duration::from_secs(3);
 
 /// What was read longer ago than this many intervals is no longer gone by.
 const FRESH_INTERVALS: u32 = 3;
@@ -128,9 +133,10 @@ impl Council {
         is_news || !self.pending.is_empty()
     }
 
-    /// The largest incident of an endpoint that this node has heard of in any plausible statement.
-    pub fn epoch_seen(&self, endpoint: &EndpointKey) -> u64 {
-        self.dossiers.get(endpoint).map_or(0, |dossier| dossier.circuit.seen())
+    /// The largest incident of an endpoint that this node knows to have been opened. The next opening is
+    /// above it; an incident that is only voted for is the one to be opened.
+    pub fn epoch_opened(&self, endpoint: &EndpointKey) -> u64 {
+        self.dossiers.get(endpoint).map_or(0, |dossier| dossier.circuit.opened())
     }
 
     fn is_mine(&self, lead: &Lead) -> bool {
@@ -175,31 +181,43 @@ impl Council {
         may_lead
     }
 
-    /// Joins what the ledger has out, and lets go of what it does not have out.
+    /// Joins what the ledger or a majority of the members has out, and lets go of what neither has out.
     fn follow_ledger(&mut self, now: Duration, endpoint: &EndpointKey) {
-        let fresh = self.rule.interval.saturating_mul(FRESH_INTERVALS);
-        let patience = self.rule.interval.saturating_mul(UNBACKED_INTERVALS);
+        let interval = self.rule.interval;
+        let fresh = interval.saturating_mul(FRESH_INTERVALS);
+        let patience = interval.saturating_mul(UNBACKED_INTERVALS).max(UNBACKED_MIN);
         let Some(dossier) = self.dossiers.get(endpoint) else {
             return;
         };
-        let Some(entered) = &dossier.entered else {
-            return;
-        };
-        if now > entered.at.saturating_add(fresh) {
-            return;
-        }
+        let is_held = self.holders(now, dossier) >= quorum_of(self.electorate.size());
+        let is_out = dossier.circuit.opening.is_some();
+        let is_fresh = |entered: &&Entered| now <= entered.at.saturating_add(fresh);
+        let entered = dossier.entered.as_ref().filter(is_fresh);
         let is_over = |since: Duration| now >= since.saturating_add(patience);
-        if entered.unbacked_since.is_some_and(is_over) {
-            self.let_go(now, endpoint, true);
-            return;
-        }
+        let is_unbacked = entered.and_then(|one| one.unbacked_since).is_some_and(is_over);
         let furthest = dossier.circuit.furthest.as_ref().map(|(step, _)| step.incident);
-        let is_that = entered.step.as_ref().map(|step| step.incident) == furthest;
-        let is_to_join = dossier.circuit.opening.is_none() && entered.is_out() && is_that;
-        let count = entered.count;
-        if is_to_join && self.has_room_beside(now, endpoint) {
-            self.join_ledger(now, endpoint, count);
+        let is_that = |one: &Entered| one.step.as_ref().map(|step| step.incident) == furthest;
+        let count = entered.filter(|one| one.is_out() && is_that(one)).map(|one| one.count);
+        if is_out {
+            if is_unbacked {
+                self.let_go(now, endpoint, !is_held);
+            }
+        } else if let Some(count) = count {
+            if self.has_room_beside(now, endpoint) {
+                self.join_ledger(now, endpoint, count);
+            }
+        } else if is_held && self.may_join(now, dossier) && self.has_room_beside(now, endpoint) {
+            let tally = self.count(now, endpoint);
+            self.join(endpoint, tally);
         }
+    }
+
+    /// Whether this node may join by the members' own word: once it knows them, and for as long as what
+    /// it would join lasts.
+    fn may_join(&self, now: Duration, dossier: &Dossier) -> bool {
+        let mut draft = dossier.circuit.clone();
+        let is_led = draft.join().is_some();
+        now >= self.observing_until && is_led && !draft.is_expired(now, self.rule.max_open)
     }
 
     fn join_ledger(&mut self, now: Duration, endpoint: &EndpointKey, count: Count) {

@@ -5,44 +5,56 @@ use std::time::Duration;
 
 use crate::council::{Council, Denominator};
 use crate::dossier::Dossier;
-use crate::ledger::{Against, Begin, Word};
+use crate::ledger::{Against, Begin, WORDS_MAX, Word};
 use crate::statement::{Basis, EndpointKey, NodeId};
-use crate::tally::quorum_of;
+use crate::tally::{has_witnesses, quorum_of};
 use crate::view::Weight;
 
 /// A word stands for so many intervals unless it is cast anew.
 const LEASE_INTERVALS: u32 = 5;
 
-/// A word names no more members than this whose words do not count. Where there are more, it opens
-/// nothing: others see fewer, or an operator has to look.
-const DISCOUNTED_MAX: usize = 64;
+/// A word names no more members than this whose words do not count: as many as have words. Where there
+/// are more, it opens nothing.
+const DISCOUNTED_MAX: usize = WORDS_MAX;
+
+/// The longest name that a ledger keeps, in bytes.
+const NAME_BYTES_MAX: usize = 253;
 
 impl Council {
     /// What this node has to say to the ledger at `now`, by endpoint, without the numbers of the casts.
     /// Of endpoints that are not among them it has nothing to say, and what it said is to be taken back
     /// by an empty word.
     ///
-    /// A word may open an endpoint where the cap binds only if there is a place for it, which it keeps for
-    /// an interval: it is to be cast at once or not at all.
-    pub fn words(&mut self, now: Duration) -> Vec<(EndpointKey, Word)> {
-        let absent = self.absent();
+    /// A word may open an endpoint where the cap binds only if there is a place for it, which is kept when
+    /// the word is cast: see [`seal`](Self::seal).
+    pub fn words(&self, now: Duration) -> Vec<(EndpointKey, Word)> {
+        let absent = self.absent(now);
         let known = |endpoint| self.dossiers.get_key_value(endpoint);
-        let mut words: Vec<(EndpointKey, Word)> = self
-            .stirred
+        self.stirred
             .iter()
             .filter_map(known)
             .filter_map(|(endpoint, dossier)| {
-                let word = self.word(now, endpoint, dossier, &absent)?;
+                let mut word = self.word(now, endpoint, dossier, &absent)?;
+                let has_place = !self.is_capped(dossier) || self.has_place(now, endpoint);
+                word.opening.take_if(|_| !has_place);
                 Some((endpoint.clone(), word))
             })
-            .collect();
-        for (endpoint, word) in &mut words {
-            let dossier = self.dossiers.get(endpoint);
-            let is_capped = dossier.is_some_and(|dossier| self.is_capped(dossier));
-            let has_place = word.opening.is_none() || !is_capped || self.reserve(now, endpoint);
+            .collect()
+    }
+
+    /// The word as it may be cast at this very `now`: where the cap binds, the place is kept for an
+    /// interval, and a word that finds none opens nothing.
+    pub fn seal(&mut self, now: Duration, endpoint: &EndpointKey, mut word: Word) -> Word {
+        let dossier = self.dossiers.get(endpoint);
+        let is_capped = dossier.is_some_and(|dossier| self.is_capped(dossier));
+        if word.opening.is_some() && is_capped {
+            let has_place = self.has_place(now, endpoint);
             word.opening.take_if(|_| !has_place);
+            if has_place {
+                self.reserve(now, endpoint);
+            }
         }
-        words
+        word
     }
 
     /// How long a word stands.
@@ -59,7 +71,11 @@ impl Council {
     ) -> Option<Word> {
         let ballot_box = self.ballot_box(now, dossier);
         let count = self.count_of(now, dossier, &ballot_box);
-        let counts = |weight: Weight| matches!(weight, Weight::Counts | Weight::NoWitness);
+        // In a smaller electorate the ledger would ask for no witnesses, however many members there are.
+        let asks_for_witnesses = !has_witnesses(ballot_box.electorate, 0);
+        let counts = |weight: Weight| {
+            weight == Weight::Counts || weight == Weight::NoWitness && asks_for_witnesses
+        };
         let mine = ballot_box.votes.iter().find(|one| *one.voter == self.me);
         let vote = mine.filter(|one| counts(one.weight)).map(|one| Against {
             incident: one.vote.incident,
@@ -83,7 +99,8 @@ impl Council {
         };
         let unheard = ballot_box.votes.iter().filter(|one| of_no_weight(one.weight));
         let unheard = unheard.map(|one| one.voter).chain(absent.iter().copied());
-        let discounted: BTreeSet<&NodeId> = unheard.filter(|id| **id != self.me).collect();
+        let is_named = |id: &&NodeId| **id != self.me && is_keepable(id.as_str());
+        let discounted: BTreeSet<&NodeId> = unheard.filter(is_named).collect();
         let may_open = discounted.len() <= DISCOUNTED_MAX
             && self.may_judge(now, dossier)
             && (is_out || may_be_opened || !self.is_capped(dossier))
@@ -112,12 +129,19 @@ impl Council {
         now >= self.observing_until && self.electorate.size() >= 2 && is_informed
     }
 
-    /// Whose words do not count on any endpoint: of those who are lost or no longer count, and of those
-    /// who are muted or suspect.
-    fn absent(&self) -> BTreeSet<&NodeId> {
+    /// Whose words do not count on any endpoint: of those who are lost, or went so lately that their words
+    /// may stand still, and of those who are muted or suspect.
+    fn absent(&self, now: Duration) -> BTreeSet<&NodeId> {
         let suspects = self.voices.iter().filter(|(_, voice)| voice.is_suspect).map(|(id, _)| id);
-        self.electorate.absent().chain(&self.muted).chain(suspects).collect()
+        let since = now.saturating_sub(self.word_lease());
+        self.electorate.absent(since).chain(&self.muted).chain(suspects).collect()
     }
+}
+
+/// Whether a ledger keeps words under this name: of another's there are none to be discounted.
+fn is_keepable(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain)
 }
 
 /// How the endpoint would go out, or is out already.

@@ -82,6 +82,16 @@ struct Kept {
     lease: Lease,
 }
 
+/// What the words that stand amount to.
+struct Said {
+    tally: Tally,
+    /// How many have the endpoint out in a later incident than the one that is written: where that
+    /// one is open, the ledger has missed how it ended.
+    heirs: usize,
+    /// The furthest step of those.
+    furthest: Option<Step>,
+}
+
 impl Book {
     /// Does what `call` asks for, at `now` by the ledger's clock.
     pub fn apply(&mut self, now: Duration, call: &Call) -> Answer {
@@ -302,7 +312,7 @@ impl Page {
         }
     }
 
-    /// Keeps the word, counts, and opens if a majority says so. A word that is not newer than the
+    /// Keeps the word, counts, and opens if a majority says so, also where an older incident stands. A word that is not newer than the
     /// caller's standing one changes nothing, and so does one for which there is no room.
     fn cast(&mut self, now: Duration, run: u64, call: &Call, word: &Word) -> Outcome {
         self.words.retain(|_, kept| kept.lease.is_running(now));
@@ -317,11 +327,11 @@ impl Page {
         let lease = Lease { at: now, span: word.lease };
         let kept = Kept { generation: call.generation, word: word.clone(), lease };
         self.words.insert(call.by.clone(), kept);
-        let (tally, furthest) = self.tally(now, word);
+        let Said { tally, heirs, furthest } = self.tally(now, word);
         self.count = count_of(&tally);
         let is_standing = self.step.as_ref().is_some_and(|(step, _)| is_open(step));
         match (word.opening, furthest) {
-            (Some(_), Some(step)) if !is_standing && tally.holders >= tally.quorum => {
+            (Some(_), Some(step)) if heirs >= tally.quorum => {
                 self.turn(run);
                 self.open(now, step);
                 Outcome::Opened
@@ -343,16 +353,23 @@ impl Page {
     }
 
     /// What the words that stand amount to in the eyes of who cast `word`, with the furthest step
-    /// of those that have the endpoint out.
-    fn tally(&self, now: Duration, word: &Word) -> (Tally, Option<Step>) {
+    /// of those that have the endpoint out in a later incident than the one that is written.
+    fn tally(&self, now: Duration, word: &Word) -> Said {
         let closed = self.closed();
+        let written = self.step.as_ref().map_or(0, |(step, _)| step.incident);
         let is_counted = |(voter, kept): &(&NodeId, &Kept)| {
             kept.lease.is_running(now) && !word.discounted.contains(voter)
         };
-        let (mut ballots, mut witnesses, mut holders) = (Vec::new(), 0, 0);
+        let (mut ballots, mut witnesses, mut holders, mut heirs) = (Vec::new(), 0, 0, 0);
         let mut furthest: Option<Step> = None;
+        // Of two that count, who knows fewer members has not met the others yet.
+        let mut electorate = word.electorate.max(1);
         for (voter, kept) in self.words.iter().filter(is_counted) {
             let vote = kept.word.vote;
+            // Who says nothing is no part of the count: it takes back what it said.
+            if vote.is_some() || kept.word.is_witness || kept.word.hold.is_some() {
+                electorate = electorate.max(kept.word.electorate);
+            }
             let is_first_hand = vote.is_some_and(|vote| vote.is_first_hand);
             witnesses += usize::from(is_first_hand || kept.word.is_witness);
             ballots.extend(vote.map(|vote| Ballot {
@@ -362,17 +379,18 @@ impl Page {
             }));
             let hold = kept.word.hold.as_ref();
             let hold = hold.filter(|step| is_open(step) && step.incident > closed);
-            if let Some(step) = hold {
-                holders += 1;
+            holders += usize::from(hold.is_some());
+            if let Some(step) = hold.filter(|step| step.incident > written) {
+                heirs += 1;
                 if furthest.as_ref().is_none_or(|known| step.outranks(known)) {
                     let step = aged(step, now.saturating_sub(kept.lease.at));
                     furthest = Some(Step { is_held: true, ..step });
                 }
             }
         }
-        let electorate = usize::try_from(word.electorate.max(1)).unwrap_or(usize::MAX);
+        let electorate = usize::try_from(electorate).unwrap_or(usize::MAX);
         let tally = Tally { holders, ..tally(electorate, closed, witnesses, ballots) };
-        (tally, furthest)
+        Said { tally, heirs, furthest }
     }
 
     /// The last incident that is over.
