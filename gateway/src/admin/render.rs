@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use quorum::view::MemberView;
-use quorum::{EndpointKey, Member, Reliance};
+use quorum::{EndpointKey, Member, Reliance, Standing};
 
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare, RedisRow};
@@ -54,9 +54,10 @@ impl Admin {
         }
     }
 
-    /// How this node stands with the ledger.
+    /// How this node stands with the ledger; whoever has left the fleet has none.
     pub(super) fn reached(&self) -> Option<Reached> {
-        self.seat.reach().map(|reach| reach.look(clock::now()))
+        let reach = self.seat.reach().filter(|_| self.seat.card().standing != Standing::Left)?;
+        Some(reach.look(clock::now()))
     }
 
     pub(super) fn members(&self) -> Members {
@@ -88,7 +89,7 @@ impl Admin {
             uptime_ms: millis(now),
             config_hash: card.config_hash,
             config_skew,
-            backend: match (&reached, &self.gossip) {
+            backend: match (self.seat.reach(), &self.gossip) {
                 (Some(_), _) => "redis",
                 (None, Some(_)) => "gossip",
                 (None, None) => "none",

@@ -96,7 +96,7 @@ fn frozen(case: &Case<'_>) -> Option<Note> {
 
 /// By what the fleet decides, where it is not gossip alone.
 fn ledger(case: &Case<'_>) -> Option<Note> {
-    let reached = case.seat.reached?;
+    let reached = case.seat.reached.as_ref()?;
     let code = if reached.link == Link::Up { "redis" } else { "redis_away" };
     Some(Note::new(code, reached.sentence()))
 }
