@@ -86,9 +86,9 @@ impl Courier {
         let (mut notices, mut health) = (self.client.notices(), self.client.health());
         let mut is_told = true;
         loop {
-            let found = *health.borrow_and_update();
+            let found = health.borrow_and_update().clone();
             let found = self.health(found);
-            self.see_to(found);
+            self.see_to(&found);
             self.send(&mut batches);
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
@@ -135,16 +135,19 @@ impl Courier {
             let patience = if trouble.is_everywhere() { UNANSWERED_FOR } else { SPOILED_FOR };
             now >= *since + patience
         };
-        match (found, self.spoiled.values().find(is_lasting)) {
-            (Health::Up, Some((trouble, _))) => {
-                Health::Down { trouble: *trouble, since: clock::instant().into_std() }
-            }
+        match (&found, self.spoiled.values().find(is_lasting)) {
+            (Health::Up, Some((trouble, _))) => Health::Down {
+                trouble: *trouble,
+                since: clock::instant().into_std(),
+                server: String::new(),
+                step: "call",
+            },
             (Health::Up | Health::Down { .. }, _) => found,
         }
     }
 
     /// Relies on the ledger, or no longer, by how Redis fares.
-    fn see_to(&mut self, health: Health) {
+    fn see_to(&mut self, health: &Health) {
         let seat = Arc::clone(&self.seat);
         let Some(reach) = seat.reach() else { return };
         let now = clock::now();
