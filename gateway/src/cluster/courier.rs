@@ -136,9 +136,8 @@ impl Courier {
         let (fleet, now) = (self.seat.fleet(), clock::now());
         self.spoils.tidy(now, !found.is_up(), |key| fleet.endpoint(key).is_some());
         match found {
-            Health::Down { trouble, .. } => {
-                let cause = Cause::Server { server: String::new(), step: "", trouble };
-                Fare::Ill { cause, is_all: true }
+            Health::Down { trouble, since: _, server, step } => {
+                Fare::Ill { cause: Cause::Server { server, step, trouble }, is_all: true }
             }
             Health::Up => match self.spoils.look(now) {
                 Some(cause) => {
@@ -200,9 +199,7 @@ impl Courier {
         let Some(reached) = seat.reach().map(|reach| reach.look(now)) else { return };
         let is_due = match &self.told {
             None => reached.lasting >= ANSWERS_WITHIN,
-            Some((_, told)) => {
-                *told != reached.cause && !self.has_told_within(now, RETOLD_AFTER)
-            }
+            Some((_, told)) => *told != reached.cause && !self.has_told_within(now, RETOLD_AFTER),
         };
         if is_due {
             self.tell(seat, now);

@@ -84,7 +84,9 @@ impl Cause {
     /// The server that it lies with.
     pub fn server(&self) -> Option<&str> {
         match self {
-            Self::Server { server, .. } => Some(server.as_str()).filter(|server| !server.is_empty()),
+            Self::Server { server, .. } => {
+                Some(server.as_str()).filter(|server| !server.is_empty())
+            }
             Self::Entry { .. } => None,
         }
     }
@@ -118,30 +120,30 @@ impl Cause {
 /// A part of a sentence, without a full stop.
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (trouble, what) = (self.trouble(), self.step());
-        if let Self::Entry { endpoint, .. } = self {
-            write!(out, "the entry of {endpoint} cannot be used: {}", told(trouble))?;
-        } else {
-            out.write_str("Redis is away")?;
-            // There is no connection, which is what the words say.
-            let trouble = Some(told(trouble)).filter(|_| trouble != Trouble::Away);
-            let parts = [self.server(), trouble].into_iter().flatten();
-            let parts: Vec<&str> = parts.collect();
-            return match (parts.join(": "), what) {
-                (parts, _) if parts.is_empty() => Ok(()),
-                (parts, Some(what)) => write!(out, " ({parts} at {what})"),
-                (parts, None) => write!(out, " ({parts})"),
-            };
+        let trouble = self.trouble();
+        match self {
+            Self::Entry { endpoint, deed, .. } => {
+                write!(out, "the entry of {endpoint} cannot be used ({deed}: {})", told(trouble))
+            }
+            Self::Server { server, .. } if server.is_empty() && trouble == Trouble::Away => {
+                out.write_str("Redis is away")
+            }
+            Self::Server { server, step, .. } => {
+                let place = [server.as_str(), step].into_iter().filter(|part| !part.is_empty());
+                let place = place.collect::<Vec<_>>().join(" ");
+                let colon = if place.is_empty() { "" } else { ": " };
+                write!(out, "Redis is away ({place}{colon}{})", told(trouble))
+            }
         }
-        what.map_or(Ok(()), |what| write!(out, " at {what}"))
     }
 }
 
 /// The trouble in the fewest words that say what to do.
 fn told(trouble: Trouble) -> &'static str {
     match trouble {
-        Trouble::Wrong(what) => what,
-        Trouble::Away | Trouble::Timeout | Trouble::Busy | Trouble::Refused(_) => trouble.kind(),
+        Trouble::Wrong(what) | Trouble::Tls(what) => what,
+        Trouble::Away => "no connection",
+        Trouble::Timeout | Trouble::Busy | Trouble::Refused(_) => trouble.kind(),
     }
 }
 
@@ -416,10 +418,17 @@ mod tests {
         let meanwhile = "for 12 s: each node goes by its own breaker meanwhile";
         for (cause, wanted) in [
             (server("", "", Trouble::Away), "Redis is away".to_owned()),
-            (server("a:1", "dial", Trouble::Away), "Redis is away (a:1 at dial)".to_owned()),
             (
-                server("a:1", "dial", Trouble::Wrong("TLS: no trusted certificate")),
-                "Redis is away (a:1: TLS: no trusted certificate at dial)".to_owned(),
+                server("a:1", "connect", Trouble::Away),
+                "Redis is away (a:1 connect: no connection)".to_owned(),
+            ),
+            (
+                server("a:1", "TLS", Trouble::Tls("its certificate has expired")),
+                "Redis is away (a:1 TLS: its certificate has expired)".to_owned(),
+            ),
+            (
+                server("", "SENTINEL", Trouble::Refused("NOAUTH")),
+                "Redis is away (SENTINEL: NOAUTH)".to_owned(),
             ),
         ] {
             assert_eq!(away(cause), format!("{wanted} {meanwhile}"));
@@ -437,7 +446,7 @@ mod tests {
         assert_eq!((reached.refuses(), reached.fallback()), (false, Some("local")));
         assert_eq!(
             reached.sentence(),
-            "the entry of m/b cannot be used: WRONGTYPE at read for 2 s: each node goes by its own breaker \
+            "the entry of m/b cannot be used (read: WRONGTYPE) for 2 s: each node goes by its own breaker \
              meanwhile"
         );
         reach.lose(at(2), cause, true);
@@ -453,7 +462,7 @@ mod tests {
         reach.hamper(Some(Cause::Entry { endpoint, deed: "read", trouble }));
         assert_eq!(
             reach.look(at(6)).sentence(),
-            "Redis is back and is being read for 5 s, the entry of m/b cannot be used: timeout at read: by \
+            "Redis is back and is being read for 5 s, the entry of m/b cannot be used (read: timeout): by \
              the gossip majority meanwhile"
         );
     }

@@ -80,11 +80,11 @@ impl Blot {
 fn patience(trouble: Trouble) -> Duration {
     match trouble {
         Trouble::Refused(code) => match code {
-            "NOAUTH" | "WRONGPASS" | "NOPERM" | "NOPROTO" | "NOSCRIPT" | "CROSSSLOT" | "WRONGTYPE"
-            | "ERR" | "other" => REFUSED_FOR,
+            "NOAUTH" | "WRONGPASS" | "NOPERM" | "NOPROTO" | "NOSCRIPT" | "CROSSSLOT"
+            | "WRONGTYPE" | "ERR" | "other" => REFUSED_FOR,
             _ => UNANSWERED_FOR,
         },
-        Trouble::Wrong(_) => REFUSED_FOR,
+        Trouble::Wrong(_) | Trouble::Tls(_) => REFUSED_FOR,
         Trouble::Away | Trouble::Timeout | Trouble::Busy => UNANSWERED_FOR,
     }
 }
@@ -151,7 +151,10 @@ impl Spoils {
     }
 
     /// Whether none of these endpoints' entries can be used, by a trouble that is not the entry's.
-    pub(super) fn is_total<'a>(&self, endpoints: impl IntoIterator<Item = &'a EndpointKey>) -> bool {
+    pub(super) fn is_total<'a>(
+        &self,
+        endpoints: impl IntoIterator<Item = &'a EndpointKey>,
+    ) -> bool {
         let is_out = |endpoint: &EndpointKey| {
             let read = self.blots.get(&(endpoint.clone(), READ));
             read.is_some_and(|blot| blot.trouble.is_everywhere())
@@ -239,7 +242,7 @@ mod tests {
             spoils.went_well(&endpoint(), READ);
         }
         let cause = spoils.look(at(500)).unwrap();
-        assert_eq!(cause.to_string(), "the entry of m/b cannot be used: NOPERM at cast");
+        assert_eq!(cause.to_string(), "the entry of m/b cannot be used (cast: NOPERM)");
         spoils.went_well(&endpoint(), "cast");
         assert!(spoils.look(at(1_499)).is_some(), "a pause is a pause");
         assert_eq!(spoils.look(at(1_500)), None);
@@ -269,7 +272,11 @@ mod tests {
         now += 120_000;
         assert!(fail(&mut spoils, (now, now + 500), "cast", trouble));
         assert!(spoils.look(at(now + 1_400)).is_some());
-        assert_eq!(spoils.look(at(now + 1_500)), None, "after two quiet minutes it is a first time");
+        assert_eq!(
+            spoils.look(at(now + 1_500)),
+            None,
+            "after two quiet minutes it is a first time"
+        );
     }
 
     #[test]
@@ -292,6 +299,9 @@ mod tests {
         spoils.failed(at(0), &other, READ, Trouble::Refused("NOPERM"));
         assert!(spoils.is_total([&one, &other]));
         spoils.tidy(at(0), true, |_| true);
-        assert!(!spoils.is_total([&one]), "while nothing is answered, that says nothing of an entry");
+        assert!(
+            !spoils.is_total([&one]),
+            "while nothing is answered, that says nothing of an entry"
+        );
     }
 }
