@@ -17,6 +17,7 @@ mod probe;
 mod reach;
 #[cfg(test)]
 pub(crate) mod rehearsal;
+mod spoils;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,7 @@ pub use self::courier::Courier;
 pub use self::deputy::{Deputy, Mark, Round, Try};
 use self::herald::Herald;
 use self::holders::Holders;
-pub use self::reach::{Link, Reach, Reached};
+pub use self::reach::{Cause, Link, Reach, Reached};
 use crate::clock;
 use crate::config;
 use crate::events::Events;

@@ -16,6 +16,7 @@ mod exchange;
 mod link;
 mod notices;
 mod scout;
+mod setback;
 mod supervise;
 mod table;
 mod tally;
@@ -56,7 +57,7 @@ pub struct Invocation {
 }
 
 /// Whether Redis is to be relied on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It takes writes.
     Up,
@@ -66,6 +67,11 @@ pub enum Health {
         trouble: Trouble,
         /// Since when.
         since: Instant,
+        /// Which server, as `host:port`; empty where it is none in particular.
+        server: String,
+        /// What was done there: `start` before anything was, `resolve`, `connect`, `TLS`, `HELLO`,
+        /// `PING`, `ROLE`, `write`, `SENTINEL`, `CLUSTER SLOTS`, or `stop` at the end.
+        step: &'static str,
     },
 }
 
@@ -109,7 +115,12 @@ pub fn start(
     stop: watch::Receiver<bool>,
 ) -> Result<(Client, impl Future<Output = ()> + Send + use<>), RedisError> {
     let (table_sender, table) = watch::channel(Arc::new(Table::default()));
-    let down = Health::Down { trouble: Trouble::Away, since: supervise::now() };
+    let down = Health::Down {
+        trouble: Trouble::Away,
+        since: supervise::now(),
+        server: String::new(),
+        step: "start",
+    };
     let (health_sender, health) = watch::channel(down);
     let (outbox, outgoing) = mpsc::channel(NOTICES_MAX);
     let (guests, arriving) = mpsc::channel(supervise::GUESTS_MAX);

@@ -71,6 +71,8 @@ pub enum Trouble {
     Busy,
     /// Redis has refused; the error code, out of [`CODES`].
     Refused(&'static str),
+    /// One side does not believe the other who it is; what is wrong.
+    Tls(&'static str),
     /// Call or answer are not as agreed; what is wrong.
     Wrong(&'static str),
 }
@@ -109,6 +111,7 @@ impl Trouble {
             Self::Timeout => "timeout",
             Self::Busy => "busy",
             Self::Refused(code) => code,
+            Self::Tls(_) => "tls",
             Self::Wrong(_) => "wrong",
         }
     }
@@ -117,10 +120,38 @@ impl Trouble {
     #[must_use]
     pub fn is_everywhere(self) -> bool {
         match self {
-            Self::Away | Self::Timeout => true,
+            Self::Away | Self::Timeout | Self::Tls(_) => true,
             Self::Refused(code) => !matches!(code, "WRONGTYPE" | "ERR" | "other"),
             Self::Busy | Self::Wrong(_) => false,
         }
+    }
+
+    /// What an error of TLS says: the error itself may repeat what a certificate has written.
+    pub(crate) fn of_tls(error: &rustls::Error) -> Self {
+        use rustls::CertificateError as Bad;
+        Self::Tls(match error {
+            rustls::Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+                "its certificate has expired"
+            }
+            rustls::Error::InvalidCertificate(
+                Bad::NotValidYet | Bad::NotValidYetContext { .. },
+            ) => "its certificate is not valid yet",
+            rustls::Error::InvalidCertificate(Bad::UnknownIssuer) => {
+                "its certificate is signed by nobody we trust"
+            }
+            rustls::Error::InvalidCertificate(
+                Bad::NotValidForName | Bad::NotValidForNameContext { .. },
+            ) => "its certificate is made out to another name",
+            rustls::Error::InvalidCertificate(_) => "its certificate cannot be used",
+            rustls::Error::AlertReceived(_) => "it has refused our certificate, or us",
+            _ => "the handshake failed",
+        })
+    }
+
+    /// What an error of a stream says, which may be one of TLS.
+    pub(crate) fn of_stream(error: &std::io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        inner.map_or(Self::Away, Self::of_tls)
     }
 
     /// What an error code says.
@@ -138,7 +169,12 @@ impl From<&redis::RedisError> for Trouble {
             }
             redis::ErrorKind::AuthenticationFailed => Self::Refused("WRONGPASS"),
             redis::ErrorKind::RESP3NotSupported => Self::Refused("NOPROTO"),
-            _ => error.code().map_or(Self::Away, Self::of_code),
+            _ => match error.code() {
+                Some(code) => Self::of_code(code),
+                None => std::error::Error::source(error)
+                    .and_then(|source| source.downcast_ref::<std::io::Error>())
+                    .map_or(Self::Away, Self::of_stream),
+            },
         }
     }
 }
@@ -150,6 +186,7 @@ impl fmt::Display for Trouble {
             Self::Timeout => out.write_str("Redis did not answer in time"),
             Self::Busy => out.write_str("too many calls to Redis are under way"),
             Self::Refused(code) => write!(out, "Redis has refused ({code})"),
+            Self::Tls(what) => write!(out, "TLS with Redis: {what}"),
             Self::Wrong(what) => write!(out, "Redis and we disagree ({what})"),
         }
     }

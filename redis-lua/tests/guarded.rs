@@ -170,7 +170,7 @@ async fn both_sides_are_known_by_their_certificates() {
     let nobody = Running::start(by_tls(&server, &ca, None));
     let other = Authority::new();
     let unknown = Running::start(by_tls(&server, &other.path("ca.pem"), Some(&authority)));
-    says(&unknown, Trouble::Wrong("TLS: who answers cannot be known")).await;
+    says(&unknown, Trouble::Tls("its certificate is signed by nobody we trust")).await;
     unknown.end().await;
     let dials = async {
         while nobody.client.figures().reconnects < 2 {
@@ -187,7 +187,7 @@ async fn a_certificate_made_out_to_another_is_not_believed() {
     let authority = Authority::new();
     let server = authority.server("elsewhere.invalid");
     let running = Running::start(by_tls(&server, &authority.path("ca.pem"), Some(&authority)));
-    says(&running, Trouble::Wrong("TLS: who answers cannot be known")).await;
+    says(&running, Trouble::Tls("its certificate is made out to another name")).await;
     running.end().await;
 }
 

@@ -76,9 +76,10 @@ impl Seated {
         self.electorate < 2
     }
 
-    /// Whether no majority is live, so that the fleet neither opens nor closes anything.
+    /// Whether no majority is live, so that the fleet neither opens nor closes anything. Where a ledger
+    /// decides it counts votes and not who is heard, and where each node is alone there is nobody to hear.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.live < self.quorum
+        self.reliance == Reliance::Gossip && self.live < self.quorum
     }
 
     /// Whether each node goes by its own breaker, since the ledger is away and nothing else is to decide.
@@ -95,5 +96,30 @@ impl<'a> Case<'a> {
         seat: &'a Seated,
     ) -> Self {
         Self { now, pool, endpoint, local: endpoint.view(now), cluster, seat }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_fleet_that_gossip_decides_for_is_frozen_without_a_live_majority() {
+        let seated = |reliance, live| Seated {
+            me: NodeId::new("gw-1"),
+            is_suspect: false,
+            observing: Duration::ZERO,
+            electorate: 3,
+            live,
+            quorum: 2,
+            lets_go_in: None,
+            reliance,
+            reached: None,
+        };
+        assert!(seated(Reliance::Gossip, 1).is_frozen());
+        assert!(!seated(Reliance::Gossip, 2).is_frozen());
+        for reliance in [Reliance::Ledger, Reliance::Alone] {
+            assert!(!seated(reliance, 1).is_frozen(), "{reliance:?}");
+        }
     }
 }

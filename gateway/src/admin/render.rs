@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use quorum::view::MemberView;
-use quorum::{EndpointKey, Member, Reliance};
+use quorum::{Council, EndpointKey, Member, Reliance, Standing};
 
 use super::case::{Case, Seated};
 use super::view::cluster::{self, Cluster, LimitShare, RedisRow};
@@ -49,14 +49,25 @@ impl Admin {
             config_error: self.reload.last_error().map(|failure| failure.message),
             pools_out: out.map(|pool| pool.name.clone()).collect(),
             pools: pools.len(),
-            can_decide: council.has_quorum() && council.reliance() != Reliance::Alone,
+            can_decide: self.can_decide(&council),
             reached: self.reached(),
         }
     }
 
-    /// How this node stands with the ledger.
+    /// How this node stands with the ledger; whoever has left the fleet has none.
     pub(super) fn reached(&self) -> Option<Reached> {
-        self.seat.reach().map(|reach| reach.look(clock::now()))
+        let reach = self.seat.reach().filter(|_| self.seat.card().standing != Standing::Left)?;
+        Some(reach.look(clock::now()))
+    }
+
+    /// Whether a verdict of the fleet may come about, as far as this node can tell. A ledger counts the
+    /// votes of those too whom gossip does not hear.
+    fn can_decide(&self, council: &Council) -> bool {
+        match council.reliance() {
+            Reliance::Gossip => council.has_quorum(),
+            Reliance::Ledger => council.has_quorum() || self.gossip.is_some(),
+            Reliance::Alone => false,
+        }
     }
 
     pub(super) fn members(&self) -> Members {
@@ -88,7 +99,7 @@ impl Admin {
             uptime_ms: millis(now),
             config_hash: card.config_hash,
             config_skew,
-            backend: match (&reached, &self.gossip) {
+            backend: match (self.seat.reach(), &self.gossip) {
                 (Some(_), _) => "redis",
                 (None, Some(_)) => "gossip",
                 (None, None) => "none",
@@ -100,9 +111,7 @@ impl Admin {
             suspect: council.is_suspect(),
             name_used_at: self.seat.duplicate(),
             limit_share: LimitShare { rank: part.rank(), among: part.among() },
-            can_decide: council.has_quorum()
-                && council.electorate_size() > 1
-                && council.reliance() != Reliance::Alone,
+            can_decide: council.electorate_size() > 1 && self.can_decide(&council),
             observing_ms: millis(council.observing_until().saturating_sub(now)),
             gossip: self
                 .gossip

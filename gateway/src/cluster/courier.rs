@@ -10,7 +10,6 @@
 //! - Calls under way are bounded by the clerk; each ends within the client's deadline.
 //! - Who leaves in good order takes back its words, or lets them lapse where Redis is away.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::reach::Cause;
+use super::spoils::{self, Spoils};
 use super::{Link, Reach, Seat, lock};
 use crate::clock;
 use crate::config::OnUnavailable;
@@ -36,12 +37,10 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// Redis has this long to answer after a start before it is said that it does not.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// An entry that cannot be used for this long is as bad as no ledger: nobody could flip that endpoint.
-const SPOILED_FOR: Duration = Duration::from_millis(500);
-/// So is one that is not answered of for this long while Redis answers of others, for example since
-/// two servers of a cluster send all calls for its slot to each other. Several intervals: one call that
-/// was late says nothing.
-const UNANSWERED_FOR: Duration = Duration::from_secs(3);
+/// All entries are read within this once Redis is back; if not, it is said.
+const READ_WITHIN: Duration = Duration::from_secs(3);
+/// That another cause keeps it away is told no more often than this.
+const RETOLD_AFTER: Duration = Duration::from_secs(10);
 
 /// The way between one seat and the ledger.
 pub struct Courier {
@@ -49,11 +48,20 @@ pub struct Courier {
     client: Client,
     keys: Keys,
     timers: Timers,
-    /// Endpoints whose entries cannot be used though Redis answers, why, and since when. Bounded by the
-    /// endpoints.
-    spoiled: BTreeMap<EndpointKey, (Trouble, Duration)>,
-    /// Whether anything was told of how Redis fares.
-    has_told: bool,
+    /// What is wrong with entries though Redis answers.
+    spoils: Spoils,
+    /// When it was last told how Redis fares, and with which cause.
+    told: Option<(Duration, Option<Cause>)>,
+}
+
+/// How the ledger fares, its entries included.
+enum Fare {
+    Well,
+    /// Not well; `is_all`: nothing of it can be used.
+    Ill {
+        cause: Cause,
+        is_all: bool,
+    },
 }
 
 /// Some calls with what became of them, in the same order.
@@ -68,9 +76,8 @@ impl Courier {
     /// Redis does not answer, the seat goes by what the configuration has for that.
     pub fn new(seat: &Arc<Seat>, client: Client, keys: Keys) -> Self {
         let timers = Timers::new(seat);
-        let spoiled = BTreeMap::new();
-        let courier =
-            Self { seat: Arc::clone(seat), client, keys, timers, spoiled, has_told: false };
+        let (seat, spoils) = (Arc::clone(seat), Spoils::default());
+        let courier = Self { seat, client, keys, timers, spoils, told: None };
         if let Some(reach) = courier.seat.reach() {
             courier.do_without(reach);
         }
@@ -86,9 +93,9 @@ impl Courier {
         let (mut notices, mut health) = (self.client.notices(), self.client.health());
         let mut is_told = true;
         loop {
-            let found = *health.borrow_and_update();
-            let found = self.health(found);
-            self.see_to(found);
+            let found = health.borrow_and_update().clone();
+            let fare = self.fare(found);
+            self.see_to(fare);
             self.send(&mut batches);
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
@@ -119,98 +126,135 @@ impl Courier {
                 },
             }
         }
+        // Nobody looks after it from here on, and what Redis does is no longer this node's affair.
+        self.seat.fleet().bar(false);
         self.part().await;
     }
 
-    /// How Redis fares, entries that cannot be used included.
-    fn health(&mut self, found: Health) -> Health {
-        let fleet = self.seat.fleet();
-        let is_up = found.is_up();
-        // While nothing is answered, that says nothing of one entry.
-        self.spoiled.retain(|key, (trouble, _)| {
-            fleet.endpoint(key).is_some() && (is_up || !trouble.is_everywhere())
-        });
-        let now = clock::now();
-        let is_lasting = |(trouble, since): &&(Trouble, Duration)| {
-            let patience = if trouble.is_everywhere() { UNANSWERED_FOR } else { SPOILED_FOR };
-            now >= *since + patience
-        };
-        match (found, self.spoiled.values().find(is_lasting)) {
-            (Health::Up, Some((trouble, _))) => {
-                Health::Down { trouble: *trouble, since: clock::instant().into_std() }
+    /// How the ledger fares, its entries included.
+    fn fare(&mut self, found: Health) -> Fare {
+        let (fleet, now) = (self.seat.fleet(), clock::now());
+        self.spoils.tidy(now, !found.is_up(), |key| fleet.endpoint(key).is_some());
+        match found {
+            Health::Down { trouble, since: _, server, step } => {
+                Fare::Ill { cause: Cause::Server { server, step, trouble }, is_all: true }
             }
-            (Health::Up | Health::Down { .. }, _) => found,
+            Health::Up => match self.spoils.look(now) {
+                Some(cause) => {
+                    let endpoints = fleet.endpoints().map(|(_, endpoint)| &endpoint.key);
+                    Fare::Ill { cause, is_all: self.spoils.is_total(endpoints) }
+                }
+                None => Fare::Well,
+            },
         }
     }
 
-    /// Relies on the ledger, or no longer, by how Redis fares.
-    fn see_to(&mut self, health: Health) {
+    /// Relies on the ledger, or no longer, by how it fares.
+    fn see_to(&mut self, fare: Fare) {
         let seat = Arc::clone(&self.seat);
         let Some(reach) = seat.reach() else { return };
         let now = clock::now();
-        let link = reach.look(now).link;
-        match (health, link) {
-            (Health::Up, Link::Up) => {}
-            (Health::Up, Link::Away(_)) => {
-                self.seat.deputy.lose_ledger();
+        let reached = reach.look(now);
+        match (fare, reached.link) {
+            (Fare::Well, Link::Up) => {}
+            (Fare::Well, Link::Away(_)) => {
+                seat.deputy.lose_ledger();
                 self.turn(&seat, now, Link::Returning);
             }
-            (Health::Up, Link::Returning) => {
-                if self.seat.deputy.is_reconciled() {
-                    self.seat.deputy.rely(now, Reliance::Ledger);
-                    self.seat.fleet().bar(false);
-                    self.turn(&seat, now, Link::Up);
-                }
+            (Fare::Well, Link::Returning) if seat.deputy.is_reconciled() => {
+                seat.deputy.rely(now, Reliance::Ledger);
+                seat.fleet().bar(false);
+                self.turn(&seat, now, Link::Up);
             }
-            (Health::Down { trouble, .. }, Link::Away(_)) => {
-                reach.turn(now, Link::Away(trouble.kind()));
-                // A start without Redis is told as well, once it had its time to answer.
-                if !self.has_told && reach.look(now).lasting >= ANSWERS_WITHIN {
-                    self.tell(&seat, now);
+            (Fare::Well, Link::Returning) => self.wait(&seat, now),
+            (Fare::Ill { cause, is_all }, Link::Away(_)) => {
+                reach.lose(now, cause, is_all);
+                if reach.look(now).is_barred != reached.is_barred {
+                    self.do_without(reach);
                 }
+                self.tell_anew(&seat, now);
             }
-            (Health::Down { trouble, .. }, Link::Up | Link::Returning) => {
-                self.seat.deputy.lose_ledger();
+            (Fare::Ill { cause, is_all }, Link::Up | Link::Returning) => {
+                seat.deputy.lose_ledger();
+                reach.lose(now, cause, is_all);
                 self.do_without(reach);
-                self.turn(&seat, now, Link::Away(trouble.kind()));
+                self.tell(&seat, now);
             }
         }
+    }
+
+    /// Tells of a ledger that is being read for longer than that takes, with what stands in the way.
+    fn wait(&mut self, seat: &Seat, now: Duration) {
+        let Some(reach) = seat.reach() else { return };
+        let is_long = reach.look(now).lasting >= READ_WITHIN;
+        if is_long && !self.has_told_within(now, READ_WITHIN.max(RETOLD_AFTER)) {
+            reach.hamper(self.spoils.newest());
+            self.tell(seat, now);
+        }
+    }
+
+    /// Tells of a ledger that is away since the start, once it had its time to answer, and of one that is
+    /// away for another cause.
+    fn tell_anew(&mut self, seat: &Seat, now: Duration) {
+        let Some(reached) = seat.reach().map(|reach| reach.look(now)) else { return };
+        let is_due = match &self.told {
+            None => reached.lasting >= ANSWERS_WITHIN,
+            Some((_, told)) => *told != reached.cause && !self.has_told_within(now, RETOLD_AFTER),
+        };
+        if is_due {
+            self.tell(seat, now);
+        }
+    }
+
+    fn has_told_within(&self, now: Duration, period: Duration) -> bool {
+        self.told.as_ref().is_some_and(|(at, _)| now < at.saturating_add(period))
     }
 
     /// Goes by what the configuration has for the time without a ledger.
     fn do_without(&self, reach: &Reach) {
-        let (reliance, is_barred) = match reach.meanwhile() {
-            OnUnavailable::Gossip => (Reliance::Gossip, false),
-            OnUnavailable::Local => (Reliance::Alone, false),
-            OnUnavailable::FailClosed => (Reliance::Alone, true),
+        let reliance = match reach.meanwhile() {
+            OnUnavailable::Gossip => Reliance::Gossip,
+            OnUnavailable::Local | OnUnavailable::FailClosed => Reliance::Alone,
         };
-        self.seat.fleet().bar(is_barred);
-        self.seat.deputy.rely(clock::now(), reliance);
+        let now = clock::now();
+        self.seat.fleet().bar(reach.look(now).refuses());
+        self.seat.deputy.rely(now, reliance);
         self.seat.parts.wake.notify_one();
     }
 
-    /// Notes and tells that it is so from here on.
+    /// Notes that it is so from here on, and tells what is not soon over.
     fn turn(&mut self, seat: &Seat, now: Duration, link: Link) {
         if let Some(reach) = seat.reach() {
             reach.turn(now, link);
+        }
+        if link == Link::Up {
             self.tell(seat, now);
         }
         seat.parts.wake.notify_one();
     }
 
-    /// Tells how Redis fares. That it is being read is soon over; what follows is told.
+    /// Tells how Redis fares.
     fn tell(&mut self, seat: &Seat, now: Duration) {
         let Some(reached) = seat.reach().map(|reach| reach.look(now)) else { return };
         let (state, sentence) = (reached.link.as_str(), reached.sentence());
+        let (trouble, cause) = (reached.trouble(), reached.cause.as_ref());
         match reached.link {
-            Link::Returning => return,
             Link::Up => tracing::info!(state, "{sentence}"),
-            Link::Away(trouble) => tracing::warn!(state, trouble, "{sentence}"),
+            Link::Returning | Link::Away(_) => {
+                let detail = cause.map(|cause| cause.trouble().to_string());
+                tracing::warn!(state, trouble, detail, "{sentence}");
+            }
         }
-        self.has_told = true;
-        let (trouble, fallback) = (reached.link.trouble(), reached.fallback());
-        let detail = json!({ "state": state, "trouble": trouble, "fallback": fallback });
+        let detail = json!({
+            "state": state,
+            "trouble": trouble,
+            "fallback": reached.fallback(),
+            "server": cause.and_then(Cause::server),
+            "step": cause.and_then(Cause::step),
+            "entry": cause.and_then(Cause::endpoint).map(EndpointKey::as_str),
+        });
         seat.parts.events.tell(Event::new(Kind::Redis, sentence).detail(detail));
+        self.told = Some((now, reached.cause));
     }
 
     /// Sends what is due.
@@ -234,12 +278,10 @@ impl Courier {
         for (call, answer) in batch.calls.iter().zip(&batch.answers) {
             self.timers.of(&call.deed).record(batch.took.as_secs_f64());
             match answer {
-                Ok(_) => drop(self.spoiled.remove(&call.endpoint)),
-                Err(Trouble::Busy) => {}
-                // What is wrong with Redis as a whole, its client says; what is wrong with one entry
-                // shows by lasting.
+                Ok(_) => self.spoils.went_well(&call.endpoint, spoils::name(&call.deed)),
+                // The client knows Redis by its beats, and not what becomes of a call.
                 Err(trouble) => {
-                    self.spoiled.entry(call.endpoint.clone()).or_insert((*trouble, now));
+                    self.spoils.failed(now, &call.endpoint, spoils::name(&call.deed), *trouble);
                 }
             }
             let answer = answer.as_ref().ok();

@@ -102,7 +102,7 @@ impl Teller {
         let mut health = self.ledger.client.health();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.stand(*health.borrow_and_update());
+        self.stand(&health.borrow_and_update());
         loop {
             tokio::select! {
                 biased;
@@ -110,7 +110,7 @@ impl Teller {
                 changed = health.changed() => {
                     // Without its supervisor the client answers nobody.
                     if changed.is_err() { break }
-                    self.stand(*health.borrow_and_update());
+                    self.stand(&health.borrow_and_update());
                 }
                 Some(turned) = self.turns.join_next() => self.turned(turned.ok()),
                 Some(demand) = intake.demands.recv() => self.demand(demand),
@@ -121,7 +121,7 @@ impl Teller {
         self.farewell().await;
     }
 
-    fn stand(&self, health: Health) {
+    fn stand(&self, health: &Health) {
         match health {
             Health::Up => self.link.stand(Standing::Quick),
             Health::Down { .. } => self.link.stand(Standing::Away),

@@ -1,7 +1,7 @@
 // The fleet: its figures in one line, its members in a list, and what is wrong as banners.
 
 import { el, keyed, mark, refill, say, shape } from "./dom.js";
-import { listOf, troubles } from "./view.js";
+import { lacksMajority, listOf, troubles } from "./view.js";
 import { age, figure, list, moment, span } from "./words.js";
 
 /** Letters of a configuration's hash that are shown. */
@@ -38,11 +38,12 @@ export function showFacts(cluster, members, config, reload) {
   const hashes = configurations(members);
   const isSkewed = hashes.length > 1 || cluster.config_skew === true;
   const lone = Number(cluster.electorate) <= 1;
+  const isCut = lacksMajority(cluster);
   const versions = [...new Set(members.filter((one) => one.version).map((one) => String(one.version)))];
   const facts = [
     ["Members", lone ? "this node alone" : `${live} of ${counted} live`, live < counted ? "doubt" : null],
     ["Takes out", lone ? "own breakers only" : `${figure(cluster.quorum)} of ${figure(cluster.electorate)} votes`, null],
-    ["Majority", lone ? "not needed" : cluster.can_decide ? "live" : "missing", lone || cluster.can_decide ? null : "out"],
+    ["Majority", lone ? "not needed" : isCut ? "missing" : cluster.can_decide ? "live" : "not asked", isCut ? "out" : null],
     ...decides(cluster.redis),
     ["Suspicion", suspects.length > 0 ? list(suspects, 3) : "none", suspects.length > 0 ? "doubt" : null],
     ["Configuration", isSkewed ? `differs, ${Math.max(2, hashes.length)} in use` : short(config?.hash ?? hashes[0]?.[0]), isSkewed ? "doubt" : null],

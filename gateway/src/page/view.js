@@ -258,6 +258,21 @@ function pools(all) {
   return `No endpoint is left in ${list(dark)}.`;
 }
 
+/** How a Redis that does not decide stands, and where the trouble lies. */
+function ledgerText(redis) {
+  const parts = [redis.server, redis.step, redis.trouble].filter((part) => part && part !== "away").map(text);
+  const why = parts.length > 0 && redis.trouble ? ` (${parts.join(" ")})` : "";
+  if (redis.entry) return `The entry of ${text(redis.entry)} in Redis cannot be used${why}.`;
+  return redis.state === "returning" ? "Redis is back and is being read." : `Redis is away${why}.`;
+}
+
+/** Whether it is for want of a live majority that the fleet cannot decide: not where Redis is to decide and is away. */
+export function lacksMajority(cluster) {
+  const redis = cluster.redis;
+  const isRedisAway = redis && redis.state !== "up" && redis.fallback !== "gossip";
+  return Number(cluster.electorate) > 1 && cluster.can_decide === false && Number(cluster.live) < Number(cluster.quorum) && !isRedisAway;
+}
+
 /** What stands in the way of deciding, as banners: level, text, and what of it ticks. */
 export function troubles(cluster, elapsed = 0) {
   const found = [];
@@ -268,14 +283,12 @@ export function troubles(cluster, elapsed = 0) {
   const redis = cluster.redis;
   if (redis && redis.state !== "up") {
     const MEANWHILE = { gossip: "The gossip majority decides meanwhile.", local: "Each node goes by its own breaker meanwhile.", fail_closed: "Requests for a model are refused (503) meanwhile." };
-    const trouble = redis.trouble && redis.trouble !== "away" ? ` (${text(redis.trouble)})` : "";
-    const how = redis.state === "returning" ? "Redis is back and is being read." : `Redis is away${trouble}.`;
+    const how = ledgerText(redis);
     const meanwhile = Object.hasOwn(MEANWHILE, redis.fallback) ? ` ${MEANWHILE[redis.fallback]}` : "";
     const since = isFigure(redis.since_ms) ? ` For ${age(redis.since_ms + elapsed)} so far.` : "";
     found.push([redis.fallback === "fail_closed" ? "out" : "doubt", how + meanwhile, since]);
   }
-  const others = Number(cluster.electorate) > 1;
-  if (others && cluster.can_decide === false) {
+  if (lacksMajority(cluster)) {
     found.push(["doubt", `No majority is live here (${figure(cluster.live)} of ${figure(cluster.electorate)}): nothing is taken out or brought back by the fleet until it returns. Each node goes by its own breakers.`]);
   }
   if (cluster.name_used_at) {

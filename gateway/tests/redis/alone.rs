@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{all_are, figure, fleet, redis_of};
 use crate::fleet::{B, is_out, join_all};
-use crate::process::{self, CHAT, Gateway, call, chat_body, until};
+use crate::process::{self, CHAT, Gateway, TOKEN, call, chat_body, until};
 use crate::servers::Standalone;
 
 #[tokio::test]
@@ -93,4 +93,35 @@ async fn r01_f21_who_fails_closed_starts_without_redis_and_refuses_until_it_is_t
     server.server.kill();
     until("they are refused again", async || node.chat().await == StatusCode::SERVICE_UNAVAILABLE)
         .await;
+}
+
+#[tokio::test]
+async fn who_fails_closed_serves_on_while_one_entry_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    gossip::certs::throw_away(directory.path(), &["gw-1"]).unwrap();
+    let (address, _) = process::mock("a").await;
+    let server = Standalone::start();
+    let votes = "quorumgate{m/a}:votes";
+    server.server.cli(&["SET", votes, "somebody's"]);
+    let node = lone(directory.path(), server.server.port, address);
+    until("requests are served", async || node.chat().await == StatusCode::OK).await;
+    let told = redis_of(&node).await;
+    assert_eq!(
+        [&told["state"], &told["entry"], &told["fallback"]],
+        ["away", "m/a", "local"],
+        "{told}"
+    );
+    let wanted = "the entry of m/a cannot be used (read: WRONGTYPE)";
+    assert!(told["sentence"].as_str().unwrap().starts_with(wanted), "{told}");
+    assert_eq!((figure(&node, "redis_up").await, node.chat().await), (0, StatusCode::OK));
+    server.server.cli(&["DEL", votes]);
+    until("Redis decides", async || redis_of(&node).await["state"] == "up").await;
+
+    // What Redis does is no affair of a node that has left.
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    let leave = "/admin/v1/members/gw-1/leave";
+    let answer = call(node.operators, Method::POST, leave, &headers, "").await.unwrap();
+    assert!(answer.0.is_success(), "{answer:?}");
+    until("it has left", async || redis_of(&node).await.is_null()).await;
 }

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::config::{Address, Tls};
+use super::setback::{Setback, step, within};
 use crate::error::{RedisError, Trouble};
 
 /// How many commands wait for the task that writes them, at most; more wait in their callers.
@@ -94,26 +95,25 @@ impl Dialer {
     /// Connects, and tells `push` what the server sends unasked.
     ///
     /// # Errors
-    /// [`Trouble`]; no connection is left behind.
+    /// [`Setback`]; no connection is left behind.
     pub(super) async fn dial(
         &self,
         address: &Address,
         push: Option<Box<dyn Fn(PushInfo) + Send + Sync>>,
-    ) -> Result<Wire, Trouble> {
-        let dialled = tokio::time::timeout(self.deadline, self.open(address, push));
-        dialled.await.unwrap_or(Err(Trouble::Timeout))
-    }
-
-    async fn open(
-        &self,
-        address: &Address,
-        push: Option<Box<dyn Fn(PushInfo) + Send + Sync>>,
-    ) -> Result<Wire, Trouble> {
-        let found = lookup_host((address.host.as_str(), address.port)).await;
-        let mut found: Vec<_> = found.map_err(|_| Trouble::Away)?.collect();
-        // One that swallows everything uses up the time; so it must not always be the first.
-        fastrand::shuffle(&mut found);
-        let stream = TcpStream::connect(found.as_slice()).await.map_err(|_| Trouble::Away)?;
+    ) -> Result<Wire, Setback> {
+        let deadline = within(self.deadline);
+        let found = step(address, "resolve", deadline, async {
+            let found = lookup_host((address.host.as_str(), address.port)).await;
+            let mut found: Vec<_> = found.map_err(|_| Trouble::Away)?.collect();
+            // One that swallows everything uses up the time; so it must not always be the first.
+            fastrand::shuffle(&mut found);
+            Ok(found)
+        });
+        let found = found.await?;
+        let stream = step(address, "connect", deadline, async {
+            TcpStream::connect(found.as_slice()).await.map_err(|_| Trouble::Away)
+        });
+        let stream = stream.await?;
         // Without it a small command waits for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         let mut config = AsyncConnectionConfig::new()
@@ -126,16 +126,17 @@ impl Dialer {
                 Ok::<(), ()>(())
             });
         }
-        match &self.connector {
-            None => self.greet(stream, config).await,
-            Some(connector) => {
-                let name = ServerName::try_from(address.host.clone());
-                let name =
-                    name.map_err(|_| Trouble::Wrong("a host that no certificate can name"))?;
-                let stream = connector.connect(name, stream).await;
-                self.greet(stream.map_err(|error| of_handshake(&error))?, config).await
-            }
-        }
+        let Some(connector) = &self.connector else {
+            return step(address, "HELLO", deadline, self.greet(stream, config)).await;
+        };
+        let stream = step(address, "TLS", deadline, async {
+            let name = ServerName::try_from(address.host.clone());
+            let name = name.map_err(|_| Trouble::Tls("no certificate can name that host"))?;
+            let stream = connector.connect(name, stream).await;
+            stream.map_err(|error| Trouble::of_stream(&error))
+        });
+        let stream = stream.await?;
+        step(address, "HELLO", deadline, self.greet(stream, config)).await
     }
 
     async fn greet<S>(&self, stream: S, config: AsyncConnectionConfig) -> Result<Wire, Trouble>
@@ -146,12 +147,6 @@ impl Dialer {
         let (connection, driver) = made.map_err(|error| Trouble::from(&error))?;
         Ok(Wire { connection, driver: tokio::spawn(driver) })
     }
-}
-
-/// A certificate that is refused is told apart from a server that is away.
-fn of_handshake(error: &std::io::Error) -> Trouble {
-    let is_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
-    if is_tls { Trouble::Wrong("TLS: who answers cannot be known") } else { Trouble::Away }
 }
 
 /// Reads the certificates.

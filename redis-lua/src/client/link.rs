@@ -12,10 +12,11 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::config::Address;
 use super::dial::{Dialer, Wire};
+use super::setback::{Setback, step, within};
 use super::tally::Tally;
 use crate::error::Trouble;
 use crate::script::Script;
@@ -42,7 +43,7 @@ pub(super) enum State {
     /// It is good.
     Up(MultiplexedConnection),
     /// The server is not to be relied on.
-    Down(Trouble),
+    Down(Setback),
 }
 
 /// What the keeper of a connection needs.
@@ -76,23 +77,23 @@ impl Keeper {
             if !std::mem::take(&mut is_first) {
                 self.tally.reconnected();
             }
-            let trouble = match self.connect().await {
+            let setback = match self.connect().await {
                 Ok(wire) => {
                     let began = Instant::now();
-                    let trouble = self.stay(wire).await;
+                    let setback = self.stay(wire).await;
                     // One that is lost at once, again and again, is dialled with growing pauses.
                     if began.elapsed() > PAUSE_MAX {
                         (pause, failures) = (PAUSE_MIN, 0);
                     }
-                    trouble
+                    setback
                 }
-                Err(trouble) => {
+                Err(setback) => {
                     failures = failures.saturating_add(1);
-                    (failures >= STRIKES).then_some(trouble)
+                    (failures >= STRIKES).then_some(setback)
                 }
             };
             self.look.notify_one();
-            self.report(trouble.map_or(State::Dialling, State::Down)).await;
+            self.report(setback.map_or(State::Dialling, State::Down)).await;
             sleep(jittered(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -104,20 +105,20 @@ impl Keeper {
     }
 
     /// Dials, and finds out whether the server is of use.
-    async fn connect(&self) -> Result<Wire, Trouble> {
+    async fn connect(&self) -> Result<Wire, Setback> {
         let wire = self.dialer.dial(&self.address, None).await?;
         let mut connection = wire.connection.clone();
-        self.ask(&mut connection, &redis::cmd("PING")).await?;
-        let role = self.ask(&mut connection, &redis::cmd("ROLE")).await?;
+        self.ask(&mut connection, "PING", &redis::cmd("PING")).await?;
+        let role = self.ask(&mut connection, "ROLE", &redis::cmd("ROLE")).await?;
         if !is_primary(&role) {
-            return Err(Trouble::Refused("READONLY"));
+            return Err(Setback::at(&self.address, "ROLE", Trouble::Refused("READONLY")));
         }
         self.beat(&mut connection).await?;
         Ok(wire)
     }
 
     /// Stays with a connection: `None` when it was lost, and why when it is given up.
-    async fn stay(&self, mut wire: Wire) -> Option<Trouble> {
+    async fn stay(&self, mut wire: Wire) -> Option<Setback> {
         let mut connection = wire.connection.clone();
         self.report(State::Up(connection.clone())).await;
         let mut strikes = 0;
@@ -130,7 +131,7 @@ impl Keeper {
             }
             strikes = match self.beat(&mut connection).await {
                 Ok(()) => 0,
-                Err(trouble) if strikes + 1 == STRIKES => return Some(trouble),
+                Err(setback) if strikes + 1 == STRIKES => return Some(setback),
                 Err(_) => strikes + 1,
             };
         }
@@ -143,36 +144,40 @@ impl Keeper {
     }
 
     /// Runs the script that writes. A key that is elsewhere by now says nothing against the server.
-    async fn beat(&self, connection: &mut MultiplexedConnection) -> Result<(), Trouble> {
+    async fn beat(&self, connection: &mut MultiplexedConnection) -> Result<(), Setback> {
         let key = self.key.borrow().clone();
         let command = |how: &str, what: &str| {
             let mut command = redis::cmd(how);
             command.arg(what).arg(1).arg(&key).arg(BEAT_STANDS_MS);
             command
         };
-        let mut answer = self.ask(connection, &command("EVALSHA", BEAT.sha())).await;
-        if answer == Err(Trouble::Refused("NOSCRIPT")) {
-            answer = self.ask(connection, &command("EVAL", BEAT.source)).await;
+        let is = |answer: &Result<Value, Setback>, codes: &[&str]| match answer {
+            Err(Setback { trouble: Trouble::Refused(code), .. }) => codes.contains(code),
+            Ok(_) | Err(_) => false,
+        };
+        let mut answer = self.ask(connection, "write", &command("EVALSHA", BEAT.sha())).await;
+        if is(&answer, &["NOSCRIPT"]) {
+            answer = self.ask(connection, "write", &command("EVAL", BEAT.source)).await;
         }
-        match answer {
-            Ok(_) => Ok(()),
-            Err(Trouble::Refused("MOVED" | "ASK")) if self.is_cluster => {
-                self.look.notify_one();
-                Ok(())
-            }
-            Err(trouble) => Err(trouble),
+        if self.is_cluster && is(&answer, &["MOVED", "ASK"]) {
+            self.look.notify_one();
+            return Ok(());
         }
+        answer.map(|_| ())
     }
 
     async fn ask(
         &self,
         connection: &mut MultiplexedConnection,
+        name: &'static str,
         command: &Cmd,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, Setback> {
         let began = Instant::now();
-        let answer = timeout(self.timeout, connection.send_packed_command(command)).await;
-        let answer = answer.map_err(|_| Trouble::Timeout)?;
-        let answer = answer.and_then(Value::extract_error).map_err(|error| Trouble::from(&error));
+        let answer = step(&self.address, name, within(self.timeout), async {
+            let answer = connection.send_packed_command(command).await;
+            answer.and_then(Value::extract_error).map_err(|error| Trouble::from(&error))
+        });
+        let answer = answer.await;
         if answer.is_ok() {
             self.tally.took(began.elapsed());
         }

@@ -88,7 +88,8 @@ async fn listen(
         }
         _ => {}
     };
-    let mut wire = dialer.dial(owner, Some(Box::new(push))).await?;
+    let dialled = dialer.dial(owner, Some(Box::new(push))).await;
+    let mut wire = dialled.map_err(|setback| setback.trouble)?;
     subscribe(shared, &mut wire).await?;
     loop {
         tokio::select! {

@@ -17,9 +17,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+pub(super) use self::cluster::STEP as SLOTS;
 use super::config::{Address, Config, Mode};
 use super::dial::Dialer;
 use super::link::jittered;
+use super::setback::Setback;
 use super::table::{Owners, Table};
 use crate::error::Trouble;
 
@@ -40,7 +42,7 @@ pub(super) struct Places {
 }
 
 /// What was found last; before that, why nothing was.
-pub(super) type Sight = Result<Arc<Places>, Trouble>;
+pub(super) type Sight = Result<Arc<Places>, Setback>;
 
 /// How it is found out.
 enum Way {
@@ -105,10 +107,10 @@ impl Scout {
 
     /// What was found once stays until something else is: a scout that is blind is no reason to leave
     /// servers that are good.
-    fn tell(&self, sight: Result<Places, Trouble>) {
+    fn tell(&self, sight: Result<Places, Setback>) {
         self.seen.send_if_modified(|last| match (&*last, sight) {
             (Ok(_), Err(_)) => false,
-            (Err(last), Err(trouble)) if *last == trouble => false,
+            (Err(last), Err(setback)) if *last == setback => false,
             (Ok(last), Ok(places)) if **last == places => false,
             (_, sight) => {
                 *last = sight.map(Arc::new);

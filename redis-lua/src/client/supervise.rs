@@ -18,7 +18,8 @@ use super::config::{self, Address, Config, Mode};
 use super::dial::{self, Dialer};
 use super::link::{Keeper, State};
 use super::notices;
-use super::scout::{Scout, Sight};
+use super::scout::{self, Scout, Sight};
+use super::setback::Setback;
 use super::table::{Link, Owners, Table};
 use super::{Health, Shared};
 use crate::error::{RedisError, Trouble};
@@ -29,6 +30,8 @@ pub(super) const GUESTS_MAX: usize = 16;
 const GUEST_STAYS: Duration = Duration::from_secs(30);
 /// Reports of connections that wait to be read; more wait in their keepers.
 const REPORTS_MAX: usize = 64;
+/// So many setbacks are logged in one absence, at most.
+const TOLD_MAX: usize = 32;
 /// How often what has no event of its own is looked after.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
@@ -62,6 +65,8 @@ struct Keepers {
     places: watch::Receiver<Sight>,
     table: watch::Sender<Arc<Table>>,
     health: watch::Sender<Health>,
+    /// What was logged since Redis was up last, at most [`TOLD_MAX`].
+    told: Vec<(String, Trouble)>,
     /// At most as many as the places name, and [`GUESTS_MAX`].
     posts: HashMap<Address, Post>,
     tasks: JoinSet<()>,
@@ -88,7 +93,7 @@ impl Supervisor {
         let connector = if is_tls { Some(dial::connector(&config.tls)?) } else { None };
         let (user, password) = (config.username.as_deref(), config.password.as_deref());
         let dialer = Arc::new(Dialer::new(connector.clone(), config.timeout, user, password));
-        let (seen, places) = watch::channel(Err(Trouble::Away));
+        let (seen, places) = watch::channel(Err(Setback::nowhere("start", Trouble::Away)));
         let scout = Scout::new(config, urls, connector, Arc::clone(&dialer), seen);
         let keepers = Keepers {
             shared,
@@ -97,6 +102,7 @@ impl Supervisor {
             places,
             table,
             health,
+            told: Vec::new(),
             posts: HashMap::new(),
             tasks: JoinSet::new(),
             next_id: 0,
@@ -127,7 +133,7 @@ impl Supervisor {
         keepers.tasks.shutdown().await;
         keepers.posts.clear();
         keepers.publish();
-        keepers.say(Some(Trouble::Away));
+        keepers.say(Some(Setback::nowhere("stop", Trouble::Away)));
     }
 }
 
@@ -250,44 +256,62 @@ impl Keepers {
     }
 
     /// `Some(None)`: up; `Some(Some(_))`: down; `None`: as before.
-    fn judge(&self) -> Option<Option<Trouble>> {
+    fn judge(&self) -> Option<Option<Setback>> {
         let places = match &*self.places.borrow() {
             Ok(places) => Arc::clone(places),
-            Err(trouble) => return Some(Some(*trouble)),
+            Err(setback) => return Some(Some(setback.clone())),
         };
         if !places.is_whole {
-            return Some(Some(Trouble::Refused("CLUSTERDOWN")));
+            let down = Trouble::Refused("CLUSTERDOWN");
+            return Some(Some(Setback::nowhere(scout::SLOTS, down)));
         }
         let mut verdict = Some(None);
         for (address, _) in &places.servers {
             match self.posts.get(address).map(|post| &post.state) {
                 Some(State::Up(_)) => {}
-                Some(State::Down(trouble)) => return Some(Some(*trouble)),
+                Some(State::Down(setback)) => return Some(Some(setback.clone())),
                 Some(State::Dialling) | None => verdict = None,
             }
         }
         verdict
     }
 
-    fn say(&self, trouble: Option<Trouble>) {
-        self.health.send_if_modified(|health| match (*health, trouble) {
+    fn say(&mut self, setback: Option<Setback>) {
+        let Self { health, told, .. } = self;
+        health.send_if_modified(|health| match (&*health, setback) {
             (Health::Up, None) => false,
-            (Health::Down { trouble, .. }, Some(other)) if trouble == other => false,
-            (Health::Down { since, .. }, Some(trouble)) => {
-                *health = Health::Down { trouble, since };
-                true
-            }
             (Health::Down { since, .. }, None) => {
-                let away_ms = now().duration_since(since).as_millis();
+                let away_ms = now().duration_since(*since).as_millis();
                 tracing::info!(away_ms, "redis is up");
+                told.clear();
                 *health = Health::Up;
                 true
             }
-            (Health::Up, Some(trouble)) => {
-                tracing::warn!(trouble = trouble.kind(), "redis is down");
-                *health = Health::Down { trouble, since: now() };
+            (Health::Down { trouble, server, step, .. }, Some(other))
+                if *trouble == other.trouble && *server == other.server && *step == other.step =>
+            {
+                false
+            }
+            (Health::Up, Some(setback)) => {
+                *health = down(setback, now(), told);
+                true
+            }
+            (Health::Down { since, .. }, Some(setback)) => {
+                *health = down(setback, *since, told);
                 true
             }
         });
     }
+}
+
+/// What is said of a setback. It is logged once in one absence for each server and trouble, since
+/// one that ends each dial in another way would fill the log.
+fn down(setback: Setback, since: Instant, told: &mut Vec<(String, Trouble)>) -> Health {
+    let Setback { server, step, trouble } = setback;
+    let is_told = told.iter().any(|(at, what)| *at == server && *what == trouble);
+    if !is_told && told.len() < TOLD_MAX {
+        tracing::warn!(server, step, trouble = trouble.kind(), "redis is down: {trouble}");
+        told.push((server.clone(), trouble));
+    }
+    Health::Down { trouble, since, server, step }
 }

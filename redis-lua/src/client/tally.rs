@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{CODES, Trouble};
 
 /// Kinds of trouble that are no error code.
-const KINDS: [&str; 4] = ["away", "timeout", "busy", "wrong"];
+const KINDS: [&str; 5] = ["away", "timeout", "busy", "tls", "wrong"];
 
 /// What was counted since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

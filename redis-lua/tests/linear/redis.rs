@@ -102,7 +102,9 @@ impl Door for RedisDoor {
         drop(up.unwrap().unwrap());
         self.ask(client, call).await.map_err(|trouble| match trouble {
             Trouble::Busy => Silence::Unsent,
-            Trouble::Away | Trouble::Timeout | Trouble::Refused(_) => Silence::Lost,
+            Trouble::Away | Trouble::Timeout | Trouble::Refused(_) | Trouble::Tls(_) => {
+                Silence::Lost
+            }
             Trouble::Wrong(what) => unreachable!("{what}: {call:?}"),
         })
     }

@@ -55,7 +55,8 @@ impl Running {
         let began = Instant::now();
         let mut health = self.client.health();
         let down = timeout(limit, health.wait_for(|health| !health.is_up())).await;
-        let health = *down.unwrap_or_else(|_| panic!("not down within {limit:?}")).unwrap();
+        let down = down.unwrap_or_else(|_| panic!("not down within {limit:?}"));
+        let health = down.unwrap().clone();
         let Health::Down { trouble, .. } = health else { panic!("{health:?}") };
         (began.elapsed(), trouble)
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::millis;
-use crate::cluster::{Link, Reached};
+use crate::cluster::{Cause, Link, Reached};
 
 /// The fleet in this node's eyes.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -58,8 +58,14 @@ pub(crate) struct RedisRow {
     pub(crate) up: bool,
     /// `standalone`, `sentinel` or `cluster`.
     pub(crate) mode: &'static str,
-    /// Why it does not answer well: `away`, `timeout`, or the code of its error; null while it does.
+    /// Why it does not decide: `away`, `timeout`, or the code of its error; null while it does.
     pub(crate) trouble: Option<&'static str>,
+    /// The server that the trouble lies with; null where it is not one server's.
+    pub(crate) server: Option<String>,
+    /// What was tried in vain: a step at that server, or the script for that entry.
+    pub(crate) step: Option<&'static str>,
+    /// The endpoint whose entry cannot be used although Redis answers.
+    pub(crate) entry: Option<String>,
     /// For how long its state has been so.
     pub(crate) since_ms: u64,
     /// What decides meanwhile: `gossip`, `local`, or `fail_closed`, by which requests are refused; null
@@ -83,11 +89,15 @@ pub(crate) struct RedisRow {
 
 impl RedisRow {
     pub(crate) fn new(reached: &Reached, figures: &Figures) -> Self {
+        let cause = reached.cause.as_ref();
         Self {
             state: reached.link.as_str(),
             up: reached.link == Link::Up,
             mode: reached.mode,
-            trouble: reached.link.trouble(),
+            trouble: reached.trouble(),
+            server: cause.and_then(Cause::server).map(str::to_owned),
+            step: cause.and_then(Cause::step),
+            entry: cause.and_then(Cause::endpoint).map(ToString::to_string),
             since_ms: millis(reached.lasting),
             fallback: reached.fallback(),
             fallback_ms: millis(reached.fallback),

@@ -116,12 +116,12 @@ impl Readiness {
 impl Condition {
     /// A node that refuses whatever it is asked is no place for a client, while others may be.
     fn is_ready(&self) -> bool {
-        let refuses = self.reached.is_some_and(|reached| reached.refuses());
+        let refuses = self.reached.as_ref().is_some_and(|reached| reached.refuses());
         !(self.is_draining || refuses || self.is_suspect && self.suspect_unready)
     }
 
     fn ledger(&self) -> Option<Note> {
-        let reached = self.reached.filter(|reached| reached.link != Link::Up)?;
+        let reached = self.reached.as_ref().filter(|reached| reached.link != Link::Up)?;
         let ready = if reached.refuses() { "" } else { "; ready" };
         Some(Note::new("redis_away", format!("{}{ready}", reached.sentence())))
     }

@@ -96,7 +96,7 @@ fn frozen(case: &Case<'_>) -> Option<Note> {
 
 /// By what the fleet decides, where it is not gossip alone.
 fn ledger(case: &Case<'_>) -> Option<Note> {
-    let reached = case.seat.reached?;
+    let reached = case.seat.reached.as_ref()?;
     let code = if reached.link == Link::Up { "redis" } else { "redis_away" };
     Some(Note::new(code, reached.sentence()))
 }
@@ -138,7 +138,8 @@ fn votes_gone(case: &Case<'_>) -> Option<Note> {
 fn lost(case: &Case<'_>) -> Option<Note> {
     let (seat, tally) = (case.seat, &case.cluster.tally);
     let lost = seat.electorate.saturating_sub(seat.live);
-    let matters = lost > 0 && !case.cluster.is_open && tally.counted > 0 && !seat.is_frozen();
+    let matters = lost > 0 && !case.cluster.is_open && tally.counted > 0;
+    let matters = matters && !seat.is_frozen() && !seat.is_on_its_own();
     matters.then(|| {
         let message = format!(
             "{lost} of {} members are not live and still count, so that {} votes are needed: forget a \

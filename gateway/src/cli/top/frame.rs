@@ -116,9 +116,7 @@ impl Frame<'_> {
         if is(cluster, "/config_skew") {
             warn("the configurations of the members differ".to_owned());
         }
-        let is_alone = cluster.get("electorate").and_then(Value::as_u64) == Some(1);
-        let decides = cluster.get("can_decide").and_then(Value::as_bool);
-        if decides == Some(false) && !is_alone {
+        if lacks_majority(cluster) {
             warn("the fleet cannot decide: no majority of its members is heard".to_owned());
         }
         lines
@@ -166,5 +164,39 @@ fn style_of(row: &Value) -> Style {
         "in" => Style::Plain,
         word if word.starts_with("OUT") => Style::Bad,
         _ => Style::Notable,
+    }
+}
+
+/// Whether it is for want of a live majority that the fleet cannot decide: not where Redis is to decide
+/// and is away, and not on a node alone.
+fn lacks_majority(cluster: &Value) -> bool {
+    let figure = |name: &str| cluster.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let redis = word(cluster, "/redis/state");
+    let is_redis_away =
+        (redis == "away" || redis == "returning") && word(cluster, "/redis/fallback") != "gossip";
+    let decides = cluster.get("can_decide").and_then(Value::as_bool);
+    decides == Some(false)
+        && figure("electorate") > 1
+        && figure("live") < figure("quorum")
+        && !is_redis_away
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn that_no_majority_is_heard_is_said_only_where_it_is_so() {
+        let cluster = |live: u64, redis: Value| json!({ "electorate": 3, "quorum": 2, "live": live, "can_decide": false, "redis": redis });
+        let away = |fallback: &str| json!({ "state": "away", "fallback": fallback });
+        assert!(lacks_majority(&cluster(1, Value::Null)));
+        assert!(lacks_majority(&cluster(1, away("gossip"))));
+        assert!(!lacks_majority(&cluster(3, away("local"))), "three of three are live");
+        assert!(!lacks_majority(&cluster(1, away("local"))), "without gossip nobody is heard");
+        assert!(!lacks_majority(
+            &json!({ "electorate": 1, "quorum": 1, "live": 1, "can_decide": false })
+        ));
     }
 }

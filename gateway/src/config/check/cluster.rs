@@ -67,16 +67,32 @@ pub(super) fn cluster(root: &Section<'_>, file: &File) -> Result<Option<Cluster>
             "name this node, for example ${HOSTNAME}",
             node_name,
         )?,
+        gossip_interval: interval(&section, raw, &backend)?,
         backend,
         gossip,
-        gossip_interval: section.or(
-            "gossip_interval",
-            &raw.gossip_interval,
-            GOSSIP_INTERVAL,
-            |text| duration(text, GOSSIP_INTERVAL_MIN..=GOSSIP_INTERVAL_MAX),
-        )?,
         quorum: quorum(&section, &raw.quorum)?,
     }))
+}
+
+/// Reads how often the nodes speak. An answer of the ledger that is older than an interval is none: a
+/// Redis that may take longer than that would never have answered.
+fn interval(
+    section: &Section<'_>,
+    raw: &ClusterSection,
+    backend: &Backend,
+) -> Result<Duration, ConfigError> {
+    let given = &raw.gossip_interval;
+    let interval = section.or("gossip_interval", given, GOSSIP_INTERVAL, |text| {
+        duration(text, GOSSIP_INTERVAL_MIN..=GOSSIP_INTERVAL_MAX)
+    })?;
+    match backend {
+        Backend::Redis(redis) if interval < redis.timeout => {
+            let problem = "is shorter than redis.timeout: answers would come too late to count";
+            let cure = "lengthen it, or shorten redis.timeout";
+            Err(section.refuse("gossip_interval", given.place(), problem, cure))
+        }
+        Backend::Redis(_) | Backend::Gossip => Ok(interval),
+    }
 }
 
 /// What `backend` says.

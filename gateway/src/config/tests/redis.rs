@@ -120,6 +120,18 @@ fn what_contradicts_the_rest_of_the_section_is_refused() {
 }
 
 #[test]
+fn an_answer_may_not_take_longer_than_an_interval() {
+    let with = |interval: &str, timeout: &str| {
+        let cluster = format!("backend: redis, gossip_interval: {interval}, {GOSSIP}");
+        fleet(&cluster, &format!("redis: {{urls: [\"redis://a\"], timeout: {timeout}}}"))
+    };
+    let told = refusal(&with("50ms", "100ms"));
+    let problem = "cluster.gossip_interval: is shorter than redis.timeout";
+    assert!(told.contains(problem) && told.starts_with("gw.yaml:1:"), "{told}");
+    found(&with("100ms", "100ms"));
+}
+
+#[test]
 fn what_decides_is_there_and_what_is_there_decides() {
     let at = "redis: {urls: [\"redis://a\"]}";
     refused_before(

@@ -12,6 +12,7 @@ use redis::Value;
 use super::{Places, ask, text};
 use crate::client::config::Address;
 use crate::client::dial::Dialer;
+use crate::client::setback::Setback;
 use crate::client::table::{Owners, Table};
 use crate::error::Trouble;
 use crate::slot;
@@ -21,6 +22,9 @@ const ASKED_MAX: usize = 8;
 /// So many names are tried for a key in one of a server's slots: with a single slot of 16,384 all
 /// fail once in 10⁵ times.
 const NAMES_MAX: u32 = 200_000;
+
+/// What is done there.
+pub(in crate::client) const STEP: &str = "CLUSTER SLOTS";
 
 /// Where a cluster is asked.
 pub(super) struct Seeds {
@@ -37,8 +41,8 @@ impl Seeds {
     /// Who has which slots.
     ///
     /// # Errors
-    /// The last trouble, when nobody has an answer.
-    pub(super) async fn places(&self, prefix: &str, table: &Table) -> Result<Places, Trouble> {
+    /// The last setback, when nobody has an answer.
+    pub(super) async fn places(&self, prefix: &str, table: &Table) -> Result<Places, Setback> {
         let good = table
             .links
             .iter()
@@ -47,33 +51,35 @@ impl Seeds {
         fastrand::shuffle(&mut known);
         let mut seeds: Vec<_> = self.urls.iter().map(|url| (url.clone(), None)).collect();
         fastrand::shuffle(&mut seeds);
-        let mut trouble = Trouble::Away;
+        let mut last = Setback::nowhere(STEP, Trouble::Away);
         for (address, connection) in known.into_iter().chain(seeds).take(ASKED_MAX) {
             let found = match connection {
                 Some(connection) => self.ask(connection, &address).await,
                 None => match self.dialer.dial(&address, None).await {
                     Ok(wire) => self.ask(wire.connection.clone(), &address).await,
-                    Err(trouble) => Err(trouble),
+                    Err(setback) => Err(setback),
                 },
             };
             match found {
                 Ok(ranges) if !ranges.is_empty() => return Ok(arrange(prefix, ranges)),
-                Ok(_) => trouble = Trouble::Refused("CLUSTERDOWN"),
-                Err(other) => trouble = other,
+                Ok(_) => last = Setback::at(&address, STEP, Trouble::Refused("CLUSTERDOWN")),
+                Err(other) => last = other,
             }
         }
-        Err(trouble)
+        Err(last)
     }
 
     async fn ask(
         &self,
         mut connection: redis::aio::MultiplexedConnection,
         asked: &Address,
-    ) -> Result<Vec<(u16, u16, Address)>, Trouble> {
+    ) -> Result<Vec<(u16, u16, Address)>, Setback> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let answer = ask(&mut connection, &command, self.timeout).await?;
-        parse(&answer, asked).ok_or(Trouble::Wrong("what a cluster says of its slots"))
+        let answer = ask(&mut connection, &command, self.timeout).await;
+        let wrong = Trouble::Wrong("what a cluster says of its slots");
+        let found = answer.and_then(|answer| parse(&answer, asked).ok_or(wrong));
+        found.map_err(|trouble| Setback::at(asked, STEP, trouble))
     }
 }
 

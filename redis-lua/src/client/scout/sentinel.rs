@@ -12,7 +12,11 @@ use super::{ask, text};
 use crate::client::config::Address;
 use crate::client::dial::{Dialer, Wire};
 use crate::client::exchange::join;
+use crate::client::setback::Setback;
 use crate::error::Trouble;
+
+/// What is done there.
+const STEP: &str = "SENTINEL";
 
 /// The sentinels, each with the connection that was good last.
 pub(super) struct Sentinels {
@@ -31,8 +35,8 @@ impl Sentinels {
     /// Where the primary is.
     ///
     /// # Errors
-    /// The trouble of one of them, when none has an answer.
-    pub(super) async fn primary(&mut self) -> Result<Address, Trouble> {
+    /// The setback of one of them, when none has an answer.
+    pub(super) async fn primary(&mut self) -> Result<Address, Setback> {
         let (dialer, timeout, name) = (&self.dialer, self.timeout, self.name.as_str());
         let asked = self.all.iter_mut().map(|(address, wire)| {
             Box::pin(async move {
@@ -48,9 +52,9 @@ impl Sentinels {
     }
 }
 
-/// The address of the highest epoch; the last trouble, when there is none.
-fn newest(answers: Vec<Result<(u64, Address), Trouble>>) -> Result<Address, Trouble> {
-    let mut best = Err(Trouble::Away);
+/// The address of the highest epoch; the last setback, when there is none.
+fn newest(answers: Vec<Result<(u64, Address), Setback>>) -> Result<Address, Setback> {
+    let mut best = Err(Setback::nowhere(STEP, Trouble::Away));
     for answer in answers {
         let is_better = match (&best, &answer) {
             (Err(_), _) => true,
@@ -71,15 +75,17 @@ async fn one(
     wire: &mut Option<Wire>,
     name: &str,
     timeout: Duration,
-) -> Result<(u64, Address), Trouble> {
+) -> Result<(u64, Address), Setback> {
     let wire = match wire {
         Some(wire) => wire,
         None => wire.insert(dialer.dial(address, None).await?),
     };
     let mut command = redis::cmd("SENTINEL");
     command.arg("MASTER").arg(name);
-    let answer = ask(&mut wire.connection, &command, timeout).await?;
-    parse(&answer).ok_or(Trouble::Wrong("no word of a sentinel of where the primary is"))
+    let answer = ask(&mut wire.connection, &command, timeout).await;
+    let wrong = Trouble::Wrong("no word of a sentinel of where the primary is");
+    let found = answer.and_then(|answer| parse(&answer).ok_or(wrong));
+    found.map_err(|trouble| Setback::at(address, STEP, trouble))
 }
 
 /// Names and values by turns, or a map of them.
@@ -108,7 +114,7 @@ fn parse(answer: &Value) -> Option<(u64, Address)> {
 mod tests {
     use redis::Value;
 
-    use super::{Address, newest, parse};
+    use super::{Address, STEP, Setback, newest, parse};
     use crate::error::Trouble;
 
     fn says(pairs: &[(&str, &str)]) -> Value {
@@ -148,11 +154,11 @@ mod tests {
     #[test]
     fn a_sentinel_that_missed_a_failover_is_overruled() {
         let at = |port| Address { host: "a".to_owned(), port };
-        let silent = || Err(Trouble::Timeout);
+        let silent = || Err(Setback::nowhere(STEP, Trouble::Timeout));
         let stale = || Ok((3, at(1)));
         assert_eq!(newest(vec![stale(), silent(), Ok((4, at(2))), stale()]), Ok(at(2)));
         assert_eq!(newest(vec![silent(), stale()]), Ok(at(1)));
-        assert_eq!(newest(vec![silent(), silent()]), Err(Trouble::Timeout));
-        assert_eq!(newest(Vec::new()), Err(Trouble::Away));
+        assert_eq!(newest(vec![silent(), silent()]), Err(Setback::nowhere(STEP, Trouble::Timeout)));
+        assert_eq!(newest(Vec::new()), Err(Setback::nowhere(STEP, Trouble::Away)));
     }
 }
