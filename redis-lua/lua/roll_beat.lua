@@ -17,7 +17,7 @@
 -- ARGV[8]  what it says from here on; '': as before
 -- Returns  {'done', mark, 1 if nobody could have known it alive}
 --          {'whole'}: nothing is written, for what it said before is not here
---          {'younger', 1 if it is alive, address}: nothing is written
+--          {'younger', 1 if it is alive, address, generation}: nothing is written
 --          {'full'}: nothing is written, for there are as many members as there may be
 local rows, said, leases, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, generation, nonce, pulse = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -71,7 +71,7 @@ if their_generation and not is_mine and #their_generation <= 16 and #their_nonce
   local is_older = is_less(their_generation, generation)
     or their_generation == generation and is_less(their_nonce, nonce)
   if not is_older then
-    return { 'younger', is_alive and 1 or 0, their_address }
+    return { 'younger', is_alive and 1 or 0, their_address, their_generation }
   end
 end
 

@@ -13,16 +13,19 @@
 mod config;
 mod dial;
 mod exchange;
+mod lane;
 mod link;
 mod notices;
+mod papers;
 mod scout;
 mod setback;
 mod supervise;
 mod table;
 mod tally;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -30,6 +33,7 @@ use tokio::sync::{Notify, Semaphore, broadcast, mpsc, watch};
 
 pub use self::config::{Address, Config, Mode, Tls, URLS_MAX};
 use self::exchange::{Errand, Ways};
+use self::lane::Lane;
 use self::supervise::Supervisor;
 use self::table::Table;
 pub use self::tally::Figures;
@@ -40,7 +44,7 @@ use crate::slot;
 
 /// At most so many calls are under way; more are refused at once.
 const IN_FLIGHT_MAX: u32 = 1_024;
-/// At most so many calls go out at once in one [`Client::run_all`].
+/// So many calls of one [`Client::run_all`] are taken in at once, at most.
 const CHUNK: usize = 256;
 /// At most so many notices wait to be published, and to be read by each receiver.
 const NOTICES_MAX: usize = 1_024;
@@ -99,6 +103,8 @@ struct Shared {
     notices: broadcast::Sender<Vec<u8>>,
     outbox: mpsc::Sender<Vec<u8>>,
     guests: mpsc::Sender<Address>,
+    /// The ways of many calls, by server; no more than there are servers. Held for a moment only.
+    lanes: Mutex<HashMap<Option<Address>, Arc<Lane>>>,
     look: Arc<Notify>,
     /// Whether notices go by shards, as they do in a cluster that can.
     is_sharded: AtomicBool,
@@ -133,6 +139,7 @@ pub fn start(
         notices: broadcast::channel(NOTICES_MAX).0,
         outbox,
         guests,
+        lanes: Mutex::default(),
         look: Arc::default(),
         is_sharded: AtomicBool::new(config.mode == Mode::Cluster),
         tally: Arc::default(),
@@ -151,11 +158,14 @@ impl Client {
     /// # Cancel safety
     /// The script may be run all the same.
     pub async fn run(&self, invocation: Invocation) -> Result<Value, Trouble> {
-        let mut results = self.run_all(vec![invocation]).await;
+        let deadline = tokio::time::Instant::now() + self.shared.timeout;
+        let mut results = self.shared.run(&[invocation], deadline).await;
         results.pop().unwrap_or(Err(Trouble::Away))
     }
 
-    /// Runs scripts, pipelined by server, within the time of one call; results in their order.
+    /// Runs scripts, each server's in batches that it can carry, within the time of one call; results
+    /// in their order. What a server cannot carry in that time is [`Trouble::Busy`] and was not sent;
+    /// those have their turn first the next time. Keys of one slot keep their order.
     ///
     /// # Cancel safety
     /// Any of them may be run all the same.
@@ -183,7 +193,8 @@ impl Client {
         self.shared.notices.subscribe()
     }
 
-    /// Whether Redis is to be relied on. With the default timeout it says *down* within a second.
+    /// Whether Redis is to be relied on. It says *down* within a second of the last good
+    /// answer, whatever the timeout; of a connection that is cut as well, with the default one.
     #[must_use]
     pub fn health(&self) -> watch::Receiver<Health> {
         self.shared.health.clone()
@@ -228,9 +239,83 @@ impl Shared {
         };
         let errands = invocations.iter().map(|call| Ok((slot_of(&call.keys)?, Errand::Run(call))));
         match errands.collect::<Result<Vec<_>, Trouble>>() {
-            Ok(errands) => exchange::bring(&self.ways(), &errands, deadline).await,
+            Ok(errands) if errands.len() == 1 => {
+                exchange::bring(&self.ways(), &errands, deadline).await
+            }
+            Ok(errands) => self.share_out(errands, deadline).await,
             Err(trouble) => refuse(trouble),
         }
+    }
+
+    /// Gives each server its own errands, all at once.
+    async fn share_out(
+        &self,
+        errands: Vec<(u16, Errand<'_>)>,
+        deadline: tokio::time::Instant,
+    ) -> Vec<Result<Value, Trouble>> {
+        let mut results = vec![Err(Trouble::Busy); errands.len()];
+        let mut shares: HashMap<Option<Address>, Vec<(usize, (u16, Errand<'_>))>> = HashMap::new();
+        let table = Arc::clone(&self.table.borrow());
+        for (index, errand) in errands.into_iter().enumerate() {
+            let owner = table.owners.of(errand.0).cloned();
+            shares.entry(owner).or_default().push((index, errand));
+        }
+        let work = shares.into_iter().map(|(owner, share)| {
+            let lane = self.lane(owner);
+            Box::pin(async move { self.send(&lane, share, deadline).await })
+        });
+        for (index, result) in exchange::join(work.collect()).await.into_iter().flatten() {
+            if let Some(place) = results.get_mut(index) {
+                *place = result;
+            }
+        }
+        results
+    }
+
+    /// Sends what there is time for, batch by batch; what is left out was not sent.
+    async fn send(
+        &self,
+        lane: &Lane,
+        mut share: Vec<(usize, (u16, Errand<'_>))>,
+        deadline: tokio::time::Instant,
+    ) -> Vec<(usize, Result<Value, Trouble>)> {
+        // Whoever is first finds time for sure.
+        let first = lane.cursor();
+        share.sort_by_key(|(_, (slot, _))| (slot + slot::SLOTS - first) % slot::SLOTS);
+        let (indices, errands): (Vec<_>, Vec<_>) = share.into_iter().unzip();
+        let mut results = Vec::with_capacity(errands.len());
+        let mut rest = errands.as_slice();
+        while !rest.is_empty() {
+            let Ok(mut pace) = tokio::time::timeout_at(deadline, lane.pace.lock()).await else {
+                break;
+            };
+            let began = tokio::time::Instant::now();
+            let left = deadline.saturating_duration_since(began);
+            let size = pace.next(began, left, self.timeout).min(rest.len());
+            if size == 0 {
+                break;
+            }
+            let (batch, others) = rest.split_at(size);
+            let brought = exchange::bring(&self.ways(), batch, deadline).await;
+            let is_late = brought.contains(&Err(Trouble::Timeout));
+            let now = tokio::time::Instant::now();
+            pace.learn(now, (size, now - began), self.timeout, is_late);
+            results.extend(brought);
+            rest = others;
+            lane.turn_to(rest.first().map_or(first, |(slot, _)| *slot));
+        }
+        indices.into_iter().zip(results).collect()
+    }
+
+    /// The way of many calls to one server, or of those whose server is not known.
+    fn lane(&self, owner: Option<Address>) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.borrow();
+        lanes.retain(|server, lane| {
+            let is_used = Arc::strong_count(lane) > 1;
+            is_used || server.as_ref().is_none_or(|server| table.links.contains_key(server))
+        });
+        Arc::clone(lanes.entry(owner).or_default())
     }
 
     fn ways(&self) -> Ways<'_> {

@@ -67,7 +67,7 @@ pub enum Trouble {
     Away,
     /// No answer came in time.
     Timeout,
-    /// Too many calls are under way.
+    /// Too many calls are under way, or more than the server can carry in their time.
     Busy,
     /// Redis has refused; the error code, out of [`CODES`].
     Refused(&'static str),
@@ -136,7 +136,7 @@ impl Trouble {
             rustls::Error::InvalidCertificate(
                 Bad::NotValidYet | Bad::NotValidYetContext { .. },
             ) => "its certificate is not valid yet",
-            rustls::Error::InvalidCertificate(Bad::UnknownIssuer) => {
+            rustls::Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
                 "its certificate is signed by nobody we trust"
             }
             rustls::Error::InvalidCertificate(

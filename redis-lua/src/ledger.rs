@@ -23,6 +23,7 @@ use crate::keys::Keys;
 use crate::script::Script;
 
 pub use notice::Notice;
+pub use write::is_name;
 
 /// Joins the parts that every script begins with and its own.
 macro_rules! script {

@@ -21,6 +21,8 @@
 //! - A member's pulse is shown only with what it had said when it raised it: both are one write.
 //! - A member is its greatest generation, and of two processes that share one the greater nonce; the
 //!   other states nothing, and says so in [`Ours::duplicate`].
+//! - A process that was no member yet and finds a later life's row that nobody renews, since its clock
+//!   was set back, goes on the roll under a generation above that one.
 //! - What stands in Redis is read strictly, within the bounds below.
 //! - Every call has the client's deadline, and nothing waits in a queue: what failed is done anew.
 
@@ -39,6 +41,7 @@ use tokio::time::Instant;
 
 use self::enroller::Enroller;
 use crate::client::Client;
+use crate::ledger::is_name;
 
 /// The longest name of a member, in bytes.
 pub const NAME_BYTES_MAX: usize = 253;
@@ -64,7 +67,7 @@ pub struct Config {
     pub prefix: String,
     /// The fleet. 1–128 bytes.
     pub cluster_id: String,
-    /// This node's name, unique in the fleet. 1–253 bytes.
+    /// This node's name, unique in the fleet, as [`is_name`] has it.
     pub node_id: String,
     /// Grows with every restart. From 1, below 2^53.
     pub generation: u64,
@@ -172,7 +175,7 @@ fn check(config: &Config) -> Result<(), RollError> {
     let is_in = |is_in: bool, what| if is_in { Ok(()) } else { Err(RollError(what)) };
     let interval = Duration::from_millis(10)..=LEASE_MAX / LEASE_INTERVALS;
     is_in((1..=128).contains(&config.cluster_id.len()), "the cluster's id")?;
-    is_in(rows::is_name(&config.node_id), "the node's name")?;
+    is_in(is_name(&config.node_id), "the node's name")?;
     is_in((1..=rows::NUMBER_MAX).contains(&config.generation), "the generation")?;
     is_in(rows::is_address(&config.address), "the address")?;
     is_in(interval.contains(&config.interval), "the interval")

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 /// What a user may at least do, as the documentation of [`Config`] says.
 const RULES: &str = "~quorumgate{* &quorumgate{notices} -@all +@string +@hash +@list +@sortedset \
     -@dangerous -@blocking +del +exists +pexpire +pttl +time +eval +evalsha +ping +role +publish \
-    +spublish +subscribe +ssubscribe +asking +cluster|slots";
+    +spublish +subscribe +ssubscribe +asking +cluster|slots +info";
 
 fn with_user(redis: &Standalone, rules: &str) {
     let mut words = vec!["ACL", "SETUSER", "gate", "on", ">hush"];
@@ -43,6 +43,15 @@ async fn says(running: &Running, wanted: Trouble) {
         .wait_for(|health| matches!(health, Health::Down { trouble, .. } if *trouble == wanted));
     let said = timeout(Duration::from_secs(5), said).await.is_ok();
     assert!(said, "not {wanted:?}: {:?}", *running.client.health().borrow());
+}
+
+#[test]
+fn the_least_rights_are_the_same_wherever_they_stand() {
+    let (manual, reference) =
+        (include_str!("../README.md"), include_str!("../src/client/config.rs"));
+    for rule in RULES.split_whitespace() {
+        assert!(manual.contains(rule) && reference.contains(rule), "{rule}");
+    }
 }
 
 #[tokio::test]
@@ -180,6 +189,25 @@ async fn both_sides_are_known_by_their_certificates() {
     assert!(timeout(Duration::from_secs(5), dials).await.is_ok());
     assert!(!nobody.client.health().borrow().is_up());
     nobody.end().await;
+}
+
+#[tokio::test]
+async fn certificates_that_were_replaced_are_read_anew() {
+    let authority = Authority::new();
+    let mut server = authority.server("127.0.0.1");
+    let ca = authority.path("ca.pem");
+    let running = Running::up(by_tls(&server, &ca, Some(&authority))).await;
+    server.kill();
+    let next = Authority::new();
+    next.issue("server", "127.0.0.1");
+    next.issue("client", "gate");
+    for file in ["ca.pem", "server.pem", "server.key", "client.pem", "client.key"] {
+        fs::copy(next.path(file), authority.path(file)).unwrap();
+    }
+    running.is_down_within(Duration::from_secs(5)).await;
+    server.restart();
+    println!("up {:?} after the server", running.is_up_within(Duration::from_secs(8)).await);
+    running.end().await;
 }
 
 #[tokio::test]

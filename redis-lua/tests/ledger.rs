@@ -168,6 +168,11 @@ async fn what_cannot_be_kept_is_not_sent_and_stops_nothing_else() {
         assert!(matches!(answer, Err(Trouble::Wrong(_))), "{answer:?}");
     }
     assert_eq!(answers.last().unwrap().as_ref().unwrap().entry.count.counted, 1);
+    // Nor does a stranger's name spoil the word of whoever has read it.
+    let mut cast = vote("gw-2", 1);
+    let Deed::Cast(word) = &mut cast.deed else { unreachable!("it is a cast") };
+    word.discounted = ["gw 3", "", "gw-1"].map(NodeId::new).into();
+    assert_eq!(call(client, keys, &cast).await.unwrap().entry.count.counted, 1);
     let seen = Floor { version: u64::MAX, epoch: 0, lead: 0 };
     let take = said("gw-1", seen, Deed::Take { hold: Duration::MAX });
     let taken = call(client, keys, &take).await.unwrap();

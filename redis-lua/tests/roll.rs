@@ -178,6 +178,21 @@ async fn a_member_that_restarts_is_one_member_and_its_past_says_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_clock_was_set_back_is_a_member_once_its_past_is_over() {
+    let ground = Ground::lay().await;
+    let (watcher, past) = (ground.member("w", 1), ground.member("a", 9));
+    watcher.sees(&["a"]).await;
+    past.kill().await;
+    let began = Instant::now();
+    let back = ground.member("a", 5);
+    let ours = watcher.until(|ours| of(ours, "a").generation == 10).await;
+    assert_eq!((live(&ours), &*of(&ours, "a").said), (vec!["a"], &b"a of 5"[..]));
+    println!("a member again after {:?}", began.elapsed());
+    back.sees(&["w"]).await;
+    assert_eq!(back.carrier.ours.borrow().duplicate, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_two_processes_with_one_generation_one_gives_way() {
     let ground = Ground::lay().await;
     let (watcher, one, other) =
@@ -266,6 +281,7 @@ async fn spoil(ground: &Ground) {
         ("evil-4", huge.as_str()),
         ("evil-5", "1 1 1 1 1 an address of words"),
         ("evil\n6", "1 1 1 1 1 address"),
+        ("evil/7", "1 1 1 1 1 address"),
         (long.as_str(), "1 1 1 1 1 address"),
         ("a", "nothing that can be read"),
     ] {

@@ -6,7 +6,7 @@ mod servers;
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use redis_lua::client::{Config, Invocation, Mode};
+use redis_lua::client::{Config, Health, Invocation, Mode};
 use redis_lua::error::Trouble;
 use redis_lua::script::Script;
 use running::{RETURN, Running, WITHIN, add};
@@ -16,6 +16,10 @@ use tokio::time::{sleep, timeout};
 
 fn at(url: String) -> Config {
     Config::new(vec![url], Mode::Standalone)
+}
+
+fn at_url(server: &str) -> Config {
+    at(format!("redis://{server}"))
 }
 
 #[tokio::test]
@@ -46,6 +50,34 @@ async fn a_server_that_is_not_there_is_dialled_until_it_is() {
     println!("up {back:?} after the server");
     assert!(running.client.figures().reconnects > 1);
     running.end().await;
+}
+
+#[tokio::test]
+async fn what_is_down_is_told_with_its_server_and_step() {
+    let redis = Standalone::start();
+    redis.server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    let fake = Fake::start(Mood::FailsScripts("NOPERM not you")).await;
+    let silent = Fake::start(Mood::Silent).await;
+    let here = |port: u16| format!("127.0.0.1:{port}");
+    for (server, wanted, at) in [
+        ("127.0.0.1:1".to_owned(), Trouble::Away, "connect"),
+        ("nowhere.invalid:6379".to_owned(), Trouble::Away, "resolve"),
+        (here(silent.port), Trouble::Timeout, "HELLO"),
+        (here(redis.server.port), Trouble::Refused("READONLY"), "ROLE"),
+        (here(fake.port), Trouble::Refused("NOPERM"), "write"),
+    ] {
+        let running = Running::start(at_url(&server));
+        let mut health = running.client.health();
+        let said = health.wait_for(|health| match health {
+            Health::Up => false,
+            Health::Down { trouble, server: where_, step, .. } => {
+                (*trouble, where_.as_str(), *step) == (wanted, server.as_str(), at)
+            }
+        });
+        let said = timeout(Duration::from_secs(5), said).await.is_ok();
+        assert!(said, "{server}: {:?}", *running.client.health().borrow());
+        running.end().await;
+    }
 }
 
 #[tokio::test]

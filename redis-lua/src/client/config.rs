@@ -19,8 +19,11 @@ pub const URLS_MAX: usize = 64;
 /// ```text
 /// user gate on >SECRET ~quorumgate{* &quorumgate{notices} -@all +@string +@hash +@list +@sortedset
 ///   -@dangerous -@blocking +del +exists +pexpire +pttl +time +eval +evalsha +ping +role +publish
-///   +spublish +subscribe +ssubscribe +asking +cluster|slots
+///   +spublish +subscribe +ssubscribe +asking +cluster|slots +info
 /// ```
+///
+/// By `+info` a script knows the server's run; without it all goes on, but numbers do not leap after a
+/// failover.
 #[derive(Clone)]
 pub struct Config {
     /// `redis://host:port` or, with TLS, `rediss://host:port`, all of one kind; the port may be left
@@ -31,7 +34,8 @@ pub struct Config {
     pub mode: Mode,
     /// What all keys and channels begin with: printable ASCII without spaces and braces.
     pub prefix: String,
-    /// How long one call may take, redirections and all. 10 ms to 1 s.
+    /// How long one call may take, redirections and all. 10 ms to 1 s. Whatever it is, a server that
+    /// does not take a write within 300 ms is not relied on.
     pub timeout: Duration,
     /// The ACL user; `None`: the default one.
     pub username: Option<String>,
@@ -57,7 +61,8 @@ pub enum Mode {
     Cluster,
 }
 
-/// Certificates, all PEM files, read once.
+/// Certificates, all PEM files. They are read at the start, and anew after a dial that they did not let
+/// through, at most every ten seconds; what cannot be read leaves those in use that were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Who signs the servers' certificates; `None`: whom the system trusts.

@@ -1,27 +1,23 @@
 //! One connection to one server: TCP, TLS, `HELLO`, in a bounded time.
 //!
 //! The protocol is the redis crate's; the stream below it is our own, so that the provider of
-//! cryptography is passed explicitly and the certificates are read once and not at every dial.
+//! cryptography is passed explicitly and the certificates are not read at every dial.
 //!
 //! Invariant: a connection ends when its [`Wire`] is dropped, whoever still holds a handle to it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsConnector;
 
-use super::config::{Address, Tls};
+use super::config::Address;
+use super::papers::Papers;
 use super::setback::{Setback, step, within};
-use crate::error::{RedisError, Trouble};
+use crate::error::Trouble;
 
 /// How many commands wait for the task that writes them, at most; more wait in their callers.
 const BUFFER: usize = 1_024;
@@ -56,7 +52,7 @@ impl Drop for Wire {
 /// Opens connections as one user.
 #[derive(Clone)]
 pub(super) struct Dialer {
-    connector: Option<TlsConnector>,
+    papers: Option<Arc<Papers>>,
     settings: RedisConnectionInfo,
     deadline: Duration,
 }
@@ -64,7 +60,7 @@ pub(super) struct Dialer {
 impl Dialer {
     /// A dialer for calls that may take `timeout`.
     pub(super) fn new(
-        connector: Option<TlsConnector>,
+        papers: Option<Arc<Papers>>,
         timeout: Duration,
         username: Option<&str>,
         password: Option<&str>,
@@ -78,16 +74,16 @@ impl Dialer {
         if let Some(password) = password {
             settings = settings.set_password(password);
         }
-        Self { connector, settings, deadline: timeout + DIAL_EXTRA }
+        Self { papers, settings, deadline: timeout + DIAL_EXTRA }
     }
 
     /// A dialer for sentinels, which need not know `HELLO`.
     pub(super) fn plain(
-        connector: Option<TlsConnector>,
+        papers: Option<Arc<Papers>>,
         timeout: Duration,
         password: Option<&str>,
     ) -> Self {
-        let dialer = Self::new(connector, timeout, None, password);
+        let dialer = Self::new(papers, timeout, None, password);
         let settings = dialer.settings.set_protocol(ProtocolVersion::RESP2);
         Self { settings, ..dialer }
     }
@@ -97,6 +93,19 @@ impl Dialer {
     /// # Errors
     /// [`Setback`]; no connection is left behind.
     pub(super) async fn dial(
+        &self,
+        address: &Address,
+        push: Option<Box<dyn Fn(PushInfo) + Send + Sync>>,
+    ) -> Result<Wire, Setback> {
+        let dialled = self.open(address, push).await;
+        let is_let_in = !matches!(&dialled, Err(Setback { step: "TLS" | "HELLO", .. }));
+        if let Some(papers) = self.papers.as_ref().filter(|_| !is_let_in) {
+            papers.renew().await;
+        }
+        dialled
+    }
+
+    async fn open(
         &self,
         address: &Address,
         push: Option<Box<dyn Fn(PushInfo) + Send + Sync>>,
@@ -126,13 +135,13 @@ impl Dialer {
                 Ok::<(), ()>(())
             });
         }
-        let Some(connector) = &self.connector else {
+        let Some(papers) = &self.papers else {
             return step(address, "HELLO", deadline, self.greet(stream, config)).await;
         };
         let stream = step(address, "TLS", deadline, async {
             let name = ServerName::try_from(address.host.clone());
             let name = name.map_err(|_| Trouble::Tls("no certificate can name that host"))?;
-            let stream = connector.connect(name, stream).await;
+            let stream = papers.connector().connect(name, stream).await;
             stream.map_err(|error| Trouble::of_stream(&error))
         });
         let stream = stream.await?;
@@ -147,50 +156,4 @@ impl Dialer {
         let (connection, driver) = made.map_err(|error| Trouble::from(&error))?;
         Ok(Wire { connection, driver: tokio::spawn(driver) })
     }
-}
-
-/// Reads the certificates.
-///
-/// # Errors
-/// [`RedisError`]: a file cannot be read or used.
-pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, RedisError> {
-    let mut roots = RootCertStore::empty();
-    match &tls.ca {
-        Some(path) => {
-            for root in certificates(path)? {
-                roots.add(root)?;
-            }
-        }
-        // A store of hundreds has ones that cannot be read; the rest is good.
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots);
-    let config = match (&tls.cert, &tls.key) {
-        (Some(cert), Some(key)) => {
-            let secret = PrivateKeyDer::from_pem_slice(&read(key)?);
-            let secret = secret.map_err(|_| unusable(key, "private key"))?;
-            builder.with_client_auth_cert(certificates(cert)?, secret)?
-        }
-        (None, None) => builder.with_no_client_auth(),
-        (Some(_), None) | (None, Some(_)) => return Err(RedisError::HalfIdentity),
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, RedisError> {
-    std::fs::read(path).map_err(|source| RedisError::ReadFile { path: path.to_owned(), source })
-}
-
-fn unusable(path: &Path, what: &'static str) -> RedisError {
-    RedisError::ParsePem { path: path.to_owned(), what }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RedisError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
-    let found = found.ok().filter(|certificates| !certificates.is_empty());
-    found.ok_or_else(|| unusable(path, "certificate"))
 }

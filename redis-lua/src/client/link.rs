@@ -25,6 +25,8 @@ use crate::script::Script;
 const BEAT_EVERY: Duration = Duration::from_millis(250);
 /// How long after a failure it is tried again.
 const BEAT_AGAIN: Duration = Duration::from_millis(50);
+/// No beat may take longer, however long a call may: two that fail must fit into a second.
+const BEAT_TAKES_MAX: Duration = Duration::from_millis(300);
 /// So many failures in a row are believed.
 const STRIKES: u32 = 2;
 /// The first pause between dials; it doubles up to [`PAUSE_MAX`], each time cut by up to half.
@@ -108,8 +110,8 @@ impl Keeper {
     async fn connect(&self) -> Result<Wire, Setback> {
         let wire = self.dialer.dial(&self.address, None).await?;
         let mut connection = wire.connection.clone();
-        self.ask(&mut connection, "PING", &redis::cmd("PING")).await?;
-        let role = self.ask(&mut connection, "ROLE", &redis::cmd("ROLE")).await?;
+        self.ask(&mut connection, "PING", &redis::cmd("PING"), self.timeout).await?;
+        let role = self.ask(&mut connection, "ROLE", &redis::cmd("ROLE"), self.timeout).await?;
         if !is_primary(&role) {
             return Err(Setback::at(&self.address, "ROLE", Trouble::Refused("READONLY")));
         }
@@ -146,6 +148,7 @@ impl Keeper {
     /// Runs the script that writes. A key that is elsewhere by now says nothing against the server.
     async fn beat(&self, connection: &mut MultiplexedConnection) -> Result<(), Setback> {
         let key = self.key.borrow().clone();
+        let limit = self.timeout.min(BEAT_TAKES_MAX);
         let command = |how: &str, what: &str| {
             let mut command = redis::cmd(how);
             command.arg(what).arg(1).arg(&key).arg(BEAT_STANDS_MS);
@@ -155,9 +158,10 @@ impl Keeper {
             Err(Setback { trouble: Trouble::Refused(code), .. }) => codes.contains(code),
             Ok(_) | Err(_) => false,
         };
-        let mut answer = self.ask(connection, "write", &command("EVALSHA", BEAT.sha())).await;
+        let mut answer =
+            self.ask(connection, "write", &command("EVALSHA", BEAT.sha()), limit).await;
         if is(&answer, &["NOSCRIPT"]) {
-            answer = self.ask(connection, "write", &command("EVAL", BEAT.source)).await;
+            answer = self.ask(connection, "write", &command("EVAL", BEAT.source), limit).await;
         }
         if self.is_cluster && is(&answer, &["MOVED", "ASK"]) {
             self.look.notify_one();
@@ -171,9 +175,10 @@ impl Keeper {
         connection: &mut MultiplexedConnection,
         name: &'static str,
         command: &Cmd,
+        limit: Duration,
     ) -> Result<Value, Setback> {
         let began = Instant::now();
-        let answer = step(&self.address, name, within(self.timeout), async {
+        let answer = step(&self.address, name, within(limit), async {
             let answer = connection.send_packed_command(command).await;
             answer.and_then(Value::extract_error).map_err(|error| Trouble::from(&error))
         });

@@ -15,12 +15,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
 
 pub(super) use self::cluster::STEP as SLOTS;
 use super::config::{Address, Config, Mode};
 use super::dial::Dialer;
 use super::link::jittered;
+use super::papers::Papers;
 use super::setback::Setback;
 use super::table::{Owners, Table};
 use crate::error::Trouble;
@@ -63,14 +63,14 @@ impl Scout {
     pub(super) fn new(
         config: &Config,
         urls: Vec<Address>,
-        connector: Option<TlsConnector>,
+        papers: Option<Arc<Papers>>,
         dialer: Arc<Dialer>,
         seen: watch::Sender<Sight>,
     ) -> Self {
         let way = match &config.mode {
             Mode::Sentinel { master } => {
                 let password = config.sentinel_password.as_deref();
-                let dialer = Dialer::plain(connector, config.timeout, password);
+                let dialer = Dialer::plain(papers, config.timeout, password);
                 let name = master.clone();
                 Way::Sentinel(sentinel::Sentinels::new(urls, dialer, config.timeout, name))
             }

@@ -15,9 +15,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::interval;
 
 use super::config::{self, Address, Config, Mode};
-use super::dial::{self, Dialer};
+use super::dial::Dialer;
 use super::link::{Keeper, State};
 use super::notices;
+use super::papers::Papers;
 use super::scout::{self, Scout, Sight};
 use super::setback::Setback;
 use super::table::{Link, Owners, Table};
@@ -90,11 +91,11 @@ impl Supervisor {
         if !is_tls && config.tls != config::Tls::default() {
             return Err(RedisError::TlsUnused);
         }
-        let connector = if is_tls { Some(dial::connector(&config.tls)?) } else { None };
+        let papers = if is_tls { Some(Arc::new(Papers::read(&config.tls)?)) } else { None };
         let (user, password) = (config.username.as_deref(), config.password.as_deref());
-        let dialer = Arc::new(Dialer::new(connector.clone(), config.timeout, user, password));
+        let dialer = Arc::new(Dialer::new(papers.clone(), config.timeout, user, password));
         let (seen, places) = watch::channel(Err(Setback::nowhere("start", Trouble::Away)));
-        let scout = Scout::new(config, urls, connector, Arc::clone(&dialer), seen);
+        let scout = Scout::new(config, urls, papers, Arc::clone(&dialer), seen);
         let keepers = Keepers {
             shared,
             dialer,
@@ -314,4 +315,30 @@ fn down(setback: Setback, since: Instant, told: &mut Vec<(String, Trouble)>) -> 
         told.push((server.clone(), trouble));
     }
     Health::Down { trouble, since, server, step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Health, Setback, TOLD_MAX, Trouble, down, now};
+
+    #[test]
+    fn each_trouble_of_a_server_is_told_once_in_one_absence() {
+        let mut told = Vec::new();
+        let mut say = |server: &str, trouble, step| {
+            let since = now();
+            let setback = Setback::at(&server, step, trouble);
+            let said = down(setback, since, &mut told);
+            let (server, step) = (server.to_owned(), step);
+            assert_eq!(said, Health::Down { trouble, since, server, step });
+            told.len()
+        };
+        assert_eq!(say("a:1", Trouble::Away, "connect"), 1);
+        assert_eq!(say("a:1", Trouble::Timeout, "PING"), 2);
+        assert_eq!(say("a:1", Trouble::Away, "resolve"), 2);
+        assert_eq!(say("b:1", Trouble::Away, "connect"), 3);
+        for port in 0..99 {
+            say(&format!("c:{port}"), Trouble::Away, "connect");
+        }
+        assert_eq!(say("a:1", Trouble::Timeout, "write"), TOLD_MAX);
+    }
 }

@@ -52,7 +52,9 @@ fn of_word(word: &Word) -> Result<[String; 10], Trouble> {
     if word.discounted.len() > WORDS_MAX {
         return Err(Trouble::Wrong("more members than count"));
     }
-    let discounted: Vec<&str> = word.discounted.iter().map(name).collect::<Result<_, _>>()?;
+    // A name that cannot be kept has no word in the ledger that could be left out.
+    let names = word.discounted.iter().map(NodeId::as_str);
+    let discounted: Vec<&str> = names.filter(|text| is_name(text)).collect();
     Ok([
         number(word.seq)?,
         micros(word.lease),
@@ -120,8 +122,9 @@ fn name(id: &NodeId) -> Result<&str, Trouble> {
     if is_name(text) { Ok(text) } else { Err(Trouble::Wrong("a name that cannot be kept")) }
 }
 
-/// Whether the text may be a node's name in the ledger.
-pub(super) fn is_name(text: &str) -> bool {
+/// Whether the text may be a node's name in the ledger: 1 to 253 letters, digits, dots, dashes and
+/// underscores.
+pub fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_plain)
 }

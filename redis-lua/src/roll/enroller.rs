@@ -48,6 +48,12 @@ pub(super) struct Enroller {
     config: Config,
     client: Client,
     keys: Vec<String>,
+    /// This life's, as it stands on the roll.
+    generation: u64,
+    /// Whether this process was ever on the roll.
+    has_begun: bool,
+    /// Since when the row of a later life was seen to be nobody's.
+    vacant_since: Option<Instant>,
     /// Tells this process from another of the same name and generation.
     nonce: u64,
     lease: Duration,
@@ -85,6 +91,9 @@ impl Enroller {
         let lease = (config.interval * LEASE_INTERVALS).max(LEASE_MIN);
         Self {
             keys: rows::of_fleet(&config.prefix, &config.cluster_id),
+            generation: config.generation,
+            has_begun: false,
+            vacant_since: None,
             nonce: fastrand::u64(..=rows::NUMBER_MAX),
             lease,
             held: Held::new(NodeId::new(&config.node_id), lease),
@@ -184,6 +193,7 @@ impl Enroller {
                 self.figures.beats.fetch_add(1, Ordering::Relaxed);
                 self.recover();
                 self.give_way(None);
+                self.has_begun = true;
                 let news = self.told.as_ref().map_or(0, |told| told.news);
                 self.told = Some(Told { said, mark, news: mine.news });
                 if is_new {
@@ -192,8 +202,9 @@ impl Enroller {
                 }
                 Ok(is_new || mine.news > news || mine.has_left)
             }
-            Beaten::Younger { is_alive, address } => {
+            Beaten::Younger { is_alive, address, generation } => {
                 self.told = None;
+                self.outgrow(is_alive, generation);
                 self.give_way(is_alive.then_some(address));
                 Ok(false)
             }
@@ -208,11 +219,11 @@ impl Enroller {
         said: Option<&[u8]>,
         lease: Duration,
     ) -> Result<Beaten, Trouble> {
-        let Config { node_id, generation, address, .. } = &self.config;
+        let Config { node_id, address, .. } = &self.config;
         let mark = self.told.as_ref().map_or(0, |told| told.mark);
         let arguments = vec![
             node_id.clone().into_bytes(),
-            generation.to_string().into_bytes(),
+            self.generation.to_string().into_bytes(),
             self.nonce.to_string().into_bytes(),
             pulse.min(rows::NUMBER_MAX).to_string().into_bytes(),
             address.clone().into_bytes(),
@@ -232,6 +243,25 @@ impl Enroller {
             self.figures.duplicates.fetch_add(1, Ordering::Relaxed);
         }
         self.rival = rival;
+    }
+
+    /// Goes above a life that is over though its number is greater: this node's clock was set back.
+    ///
+    /// Another process under this name that only could not reach Redis for a while renews its row
+    /// within a lease; and one that was on the roll before knows that it was followed by a later life.
+    fn outgrow(&mut self, is_alive: bool, generation: u64) {
+        let now = Instant::now();
+        if is_alive || self.has_begun || generation >= rows::NUMBER_MAX {
+            self.vacant_since = None;
+        } else if now >= *self.vacant_since.get_or_insert(now) + self.lease {
+            warn!(
+                own = self.generation,
+                past = generation,
+                "this node's clock is behind that of its past life; it goes on above that"
+            );
+            self.generation = generation + 1;
+            self.vacant_since = None;
+        }
     }
 
     /// Reads what has changed.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use quorum::NodeId;
 use redis::Value;
 
-use super::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, SAID_BYTES_MAX};
+use super::{ADDRESS_BYTES_MAX, SAID_BYTES_MAX};
 use crate::error::Trouble;
 use crate::keys::Keys;
+use crate::ledger::is_name;
 use crate::script::Script;
 
 /// Writes a member's own row.
@@ -45,6 +46,8 @@ pub(super) enum Beaten {
         is_alive: bool,
         /// What it gives as its address.
         address: String,
+        /// Its generation.
+        generation: u64,
     },
     /// There are as many members as there may be.
     Full,
@@ -104,7 +107,8 @@ pub(super) fn beaten(value: Value) -> Result<Beaten, Trouble> {
         b"younger" => {
             let is_alive = flag(&next()?)?;
             let address = address(bytes(next()?)?).unwrap_or_default();
-            Ok(Beaten::Younger { is_alive, address })
+            let generation = number(&bytes(next()?)?)?;
+            Ok(Beaten::Younger { is_alive, address, generation })
         }
         b"full" => Ok(Beaten::Full),
         _ => Err(Trouble::Wrong("a beat's answer is none")),
@@ -195,13 +199,8 @@ fn number(text: &[u8]) -> Result<u64, Trouble> {
 
 fn name(value: Value) -> Option<NodeId> {
     let text = String::from_utf8(bytes(value).ok()?).ok()?;
+    // A member whose name the ledger cannot keep could never be heard there.
     is_name(&text).then(|| NodeId::new(&text))
-}
-
-/// Whether it may be the name of a member: it goes into keys, logs and metrics.
-pub(super) fn is_name(text: &str) -> bool {
-    let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
-    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain)
 }
 
 fn address(text: Vec<u8>) -> Option<String> {
@@ -282,8 +281,8 @@ mod tests {
             let page = page(answer(Vec::new(), rows)).unwrap();
             assert_eq!((page.rows.len(), page.ignored), (1, 1), "{unfit:?}");
         }
-        let long = "n".repeat(NAME_BYTES_MAX + 1);
-        for unfit in ["", "a b", "a\n", long.as_str()] {
+        let long = "n".repeat(super::super::NAME_BYTES_MAX + 1);
+        for unfit in ["", "a b", "a\n", "gw/1", "gw;1", "gwä", long.as_str()] {
             let rows = vec![text(unfit), text("1 7 3 9 2 a"), Value::Nil, Value::Int(1)];
             assert_eq!(page(answer(vec![text(unfit)], rows)).unwrap().ignored, 2, "{unfit:?}");
         }
@@ -295,8 +294,9 @@ mod tests {
             assert!(page(unfit.clone()).is_err());
             assert!(beaten(unfit).is_err());
         }
-        let younger = Value::Array(vec![text("younger"), Value::Int(1), text("evil text\n")]);
-        let (is_alive, address) = (true, String::new());
-        assert_eq!(beaten(younger), Ok(Beaten::Younger { is_alive, address }));
+        let younger =
+            Value::Array(vec![text("younger"), Value::Int(1), text("evil text\n"), text("7")]);
+        let (is_alive, address, generation) = (true, String::new(), 7);
+        assert_eq!(beaten(younger), Ok(Beaten::Younger { is_alive, address, generation }));
     }
 }

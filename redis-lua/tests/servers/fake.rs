@@ -31,6 +31,8 @@ pub struct Fake {
     mood: watch::Sender<Mood>,
     /// Connections that were ever taken.
     pub taken: Arc<AtomicUsize>,
+    /// Scripts that were ever asked for.
+    pub scripts: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -41,14 +43,16 @@ impl Fake {
         let (mood, moods) = watch::channel(mood);
         let taken = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&taken);
+        let scripts = Arc::new(AtomicUsize::new(0));
+        let heard = Arc::clone(&scripts);
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(serve(stream, moods.clone()));
+                tokio::spawn(serve(stream, moods.clone(), Arc::clone(&heard)));
             }
         });
-        Self { port, mood, taken, task }
+        Self { port, mood, taken, scripts, task }
     }
 
     pub fn url(&self) -> String {
@@ -66,13 +70,18 @@ impl Drop for Fake {
     }
 }
 
-async fn serve(stream: TcpStream, mut moods: watch::Receiver<Mood>) {
+async fn serve(stream: TcpStream, mut moods: watch::Receiver<Mood>, scripts: Arc<AtomicUsize>) {
+    // As a real server has it, or an answer waits for the acknowledgement of the one before.
+    stream.set_nodelay(true).unwrap();
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
     let mut closing = moods.clone();
     let answering = async {
         while let Some(words) = read(&mut reading).await {
             let mood = *moods.borrow_and_update();
+            if words.first().is_some_and(|word| word.starts_with("EVAL")) {
+                scripts.fetch_add(1, Ordering::Relaxed);
+            }
             if let Mood::Slow(pause) = mood {
                 tokio::time::sleep(pause).await;
             }
