@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
@@ -43,8 +43,29 @@ impl Entry {
         }
         hears_the_end(&mut told);
         let inlet = Arc::<Inlet>::default();
-        let io = Guarded::new(io, Arc::clone(&inlet), self.refusals.clone());
-        let answer = service_fn(|request| self.answered(request, &answer, &inlet, &outlet));
+        let mut io = Guarded::new(io, Arc::clone(&inlet), self.refusals.clone());
+        self.serve(&mut io, &answer, &mut told, (&inlet, &outlet)).await?;
+        // hyper leaves a connection open on which an upgrade was asked for, and this one is not.
+        let _ = io.shutdown().await;
+        Ok(())
+    }
+
+    /// Answers what is asked on `io` until that has ended in good order.
+    async fn serve<T, A, F, B>(
+        &self,
+        io: &mut Guarded<T>,
+        answer: &A,
+        told: &mut watch::Receiver<Stop>,
+        (inlet, outlet): (&Arc<Inlet>, &Arc<Outlet>),
+    ) -> hyper::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
+        A: Fn(Asked) -> F,
+        F: Future<Output = Result<Response<B>, Infallible>>,
+        B: Body<Data = Bytes> + Cut + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let answer = service_fn(|request| self.answered(request, answer, inlet, outlet));
         let mut http = http1::Builder::new();
         // The head's time is kept here.
         http.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
@@ -59,13 +80,13 @@ impl Entry {
             tokio::select! {
                 biased;
                 served = connection.as_mut() => return served,
-                word = heard(&mut told), if next.is_some() => next = word,
+                word = heard(told), if next.is_some() => next = word,
                 () = over(&mut grace) => {
                     grace = None;
                     connection.as_mut().graceful_shutdown();
                     continue;
                 }
-                stand = future::poll_fn(|context| pace.poll(context, &inlet, &outlet)) => {
+                stand = future::poll_fn(|context| pace.poll(context, inlet, outlet)) => {
                     match stand {
                         Stand::Fresh => {
                             self.cuts.first_byte.increment(1);
