@@ -260,6 +260,38 @@ async fn a_connection_between_two_requests_ends_with_the_drain() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h49_a_head_that_lies_behind_an_answer_has_its_time_once_that_is_out() {
+    let entry = entry(None);
+    for (rest, last) in [(&ASKED[3..], "HTTP/1.1 200"), (b"", "HTTP/1.1 408")] {
+        let (near, mut far) = duplex(64 * 1024);
+        let slow = |asked: Asked| async {
+            let status = asked.as_ref().err().map_or(200, |error| error.status.as_u16());
+            if status == 200 {
+                tokio::time::sleep(HEAD * 2).await;
+            }
+            let mut answer = pong(asked).await?;
+            *answer.status_mut() = status.try_into().unwrap();
+            Ok(answer)
+        };
+        far.write_all(&[ASKED, &ASKED[..3]].concat()).await.unwrap();
+        let began = clock::instant();
+        let client = async {
+            tokio::time::sleep(HEAD * 2 - SLACK).await;
+            far.write_all(rest).await.unwrap();
+            all_of(far).await
+        };
+        let (_sender, told) = told();
+        let (served, said) =
+            tokio::join!(entry.speak_http1((near, Arc::default()), slow, told), client);
+        served.unwrap();
+        let said: Vec<_> = said.split("yyyy").collect();
+        assert!(said[0].starts_with("HTTP/1.1 200") && said[1].starts_with(last), "{said:?}");
+        let waited = if rest.is_empty() { HEAD } else { HEAD * 2 + KEEP_ALIVE };
+        is_about(began.elapsed(), HEAD * 2 + waited);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_of_http2_that_comes_with_a_drain_hears_of_it() {
     let (entry, (near, far)) = (entry(None), duplex(64 * 1024));
     let (sender, mut receiver) = told();
