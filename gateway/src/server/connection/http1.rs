@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::{Entry, heard, hears_the_end};
 use crate::proxy::Cut;
@@ -25,9 +25,12 @@ use crate::server::parting::{Outlet, Parting};
 use crate::server::{Asked, Stop};
 
 impl Entry {
+    /// Speaks HTTP/1 until the connection ends. Its first head has been coming since then, if some of it
+    /// has come before.
     pub(super) async fn speak_http1<T, A, F, B>(
         &self,
         (io, outlet): (T, Arc<Outlet>),
+        since: Option<Instant>,
         answer: A,
         mut told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -44,7 +47,10 @@ impl Entry {
         hears_the_end(&mut told);
         let inlet = Arc::<Inlet>::default();
         let mut io = Guarded::new(io, Arc::clone(&inlet), self.refusals.clone());
-        self.serve(&mut io, &answer, &mut told, (&inlet, &outlet)).await?;
+        let keep_alive = self.patiences.keep_alive;
+        let (first_byte, head) = (self.patiences.first_byte, self.patiences.head);
+        let pace = Pace::new(Periods { first_byte, head, keep_alive }, since);
+        self.serve((&mut io, pace), &answer, &mut told, (&inlet, &outlet)).await?;
         // hyper leaves a connection open on which an upgrade was asked for, and this one is not.
         let _ = io.shutdown().await;
         Ok(())
@@ -53,7 +59,7 @@ impl Entry {
     /// Answers what is asked on `io` until that has ended in good order.
     async fn serve<T, A, F, B>(
         &self,
-        io: &mut Guarded<T>,
+        (io, mut pace): (&mut Guarded<T>, Pace),
         answer: &A,
         told: &mut watch::Receiver<Stop>,
         (inlet, outlet): (&Arc<Inlet>, &Arc<Outlet>),
@@ -70,9 +76,6 @@ impl Entry {
         // The head's time is kept here.
         http.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
-        let (first_byte, head) = (self.patiences.first_byte, self.patiences.head);
-        let mut pace =
-            Pace::new(Periods { first_byte, head, keep_alive: self.patiences.keep_alive });
         let (mut next, mut grace) = (Some(Stop::Serving), None);
         loop {
             // The connection comes first, so that what was sent before a drain began is seen, and that
