@@ -305,6 +305,22 @@ async fn h08_h47_behind_a_handshake_a_client_of_http1_is_guarded_as_in_the_clear
 }
 
 #[tokio::test]
+async fn h34_a_refusal_by_tls_is_said_to_be_over_whatever_an_upgrade_was_asked_for() {
+    let (paper, raw) = (Paper::new(), yes().await);
+    let house = house(&paper, &raw).await;
+    for lines in ["", "connection: upgrade\r\nupgrade: h2c\r\n"] {
+        let mut stream = paper.connect(house.address(), &["http/1.1"]).await;
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n";
+        stream.write_all(format!("{head}{lines}\r\n{{").as_bytes()).await.unwrap();
+        let mut said = String::new();
+        // Without an alert that says so, the end is an error.
+        soon("the end", stream.read_to_string(&mut said)).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 413 ") && said.ends_with('}'), "{said}");
+    }
+    assert_eq!(raw.count(), 0);
+}
+
+#[tokio::test]
 async fn t14_old_versions_and_unknown_protocols_are_refused() {
     let (paper, raw) = (Paper::new(), yes().await);
     let house = house(&paper, &raw).await;

@@ -33,6 +33,7 @@ use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use self::begun::{Begun, First};
 use super::guarded::Refusals;
@@ -43,7 +44,7 @@ use super::{Asked, Stop};
 use crate::clock;
 use crate::config;
 use crate::metrics::Meters;
-use crate::proxy::Cut;
+use crate::proxy::{Cut, Intake};
 
 /// How HTTP/2 begins.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -178,7 +179,8 @@ impl Entry {
         let served = match &self.identity {
             None => {
                 let Some((version, stream)) = self.begins(stream).await else { return };
-                self.speak(version, (stream, outlet), answer, told).await
+                let since = stream.since;
+                self.speak(version, (stream, outlet), since, answer, told).await
             }
             // The rare way lies elsewhere, so that the common one does not carry its weight.
             Some(identity) => Box::pin(self.secured(identity, stream, answer, told)).await,
@@ -224,21 +226,24 @@ impl Entry {
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let version = if is_http2 { Version::Http2 } else { Version::Http1 };
-        self.speak(version, (stream, outlet), answer, told).await
+        self.speak(version, (stream, outlet), None, answer, told).await
     }
 
     /// Waits for the first bytes in the clear, which tell what is spoken. `None`: nothing came, or
     /// nothing that is HTTP.
     async fn begins<T: AsyncRead + Unpin>(&self, mut io: T) -> Option<(Version, Begun<T>)> {
         let mut first = First { bytes: [0; PREFACE.len()], from: 0, to: 0 };
-        let came_at = clock::instant();
+        let mut since = None;
+        let mut ends_at = clock::instant() + self.patiences.first_byte;
         loop {
-            let has_begun = !first.unread().is_empty();
-            let patience = if has_begun { self.patiences.head } else { self.patiences.first_byte };
             let room = first.bytes.get_mut(usize::from(first.to)..)?;
-            match tokio::time::timeout_at(came_at + patience, io.read(room)).await {
+            match tokio::time::timeout_at(ends_at, io.read(room)).await {
                 Ok(Ok(0) | Err(_)) => return None,
                 Ok(Ok(length)) => first.to += u8::try_from(length).ok()?,
+                // Half a preface is half a head of HTTP/1, too, and late as such.
+                Err(_) if since.is_some() => {
+                    return Some((Version::Http1, Begun { first, since, io }));
+                }
                 Err(_) => {
                     self.cuts.first_byte.increment(1);
                     return None;
@@ -251,18 +256,22 @@ impl Entry {
                 return None;
             }
             if self.is_plain || !PREFACE.starts_with(came) {
-                return Some((Version::Http1, Begun { first, io }));
+                return Some((Version::Http1, Begun { first, since, io }));
             }
             if came.len() == PREFACE.len() {
-                return Some((Version::Http2, Begun { first, io }));
+                return Some((Version::Http2, Begun { first, since, io }));
             }
+            let began = *since.get_or_insert_with(clock::instant);
+            ends_at = began + self.patiences.head;
         }
     }
 
+    /// Speaks this version; its first head has been coming since then, if it came in pieces.
     async fn speak<T, A, F, B>(
         &self,
         version: Version,
         io: (T, Arc<Outlet>),
+        since: Option<Instant>,
         answer: A,
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -274,7 +283,7 @@ impl Entry {
         B::Error: std::error::Error + Send + Sync,
     {
         match version {
-            Version::Http1 => self.speak_http1(io, answer, told).await,
+            Version::Http1 => self.speak_http1(io, since, answer, told).await,
             Version::Http2 => Box::pin(self.speak_http2(io, answer, told)).await,
         }
     }
@@ -302,7 +311,8 @@ impl Entry {
         let way_out = Arc::clone(&outlet);
         let answer = service_fn(move |mut request: Request<Incoming>| {
             http1::drop_underscores(request.headers_mut());
-            let (answered, outlet) = (answer(Ok(request)), Arc::clone(&outlet));
+            let (answered, outlet) =
+                (answer(Ok(request.map(|body| Intake::new(body, None)))), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
                 strip(response.headers_mut());

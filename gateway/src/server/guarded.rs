@@ -34,7 +34,7 @@ pub(super) enum Stand {
     Fresh,
     /// So many requests have come and are answered.
     Idle(u64),
-    /// Behind so many requests the head of another has begun.
+    /// Behind so many requests, which are answered, the head of another has begun.
     Begun(u64),
     /// Somebody else is waited for, or something else counts the time.
     Busy,
@@ -89,7 +89,8 @@ impl Inlet {
     pub(super) fn stand(&self, outlet: &Outlet) -> Stand {
         let heads = self.heads.load(Ordering::Relaxed);
         match self.stage.load(Ordering::Relaxed) {
-            IN_HEAD => Stand::Begun(heads),
+            // Nobody reads on before the answer to what came before is out.
+            IN_HEAD if heads == 0 || outlet.has_answered(heads) => Stand::Begun(heads),
             BETWEEN if heads == 0 => Stand::Fresh,
             BETWEEN if outlet.has_answered(heads) => Stand::Idle(heads),
             _ => Stand::Busy,

@@ -29,6 +29,8 @@ pub(super) struct Periods {
 /// Keeps the time of one connection.
 pub(super) struct Pace {
     periods: Periods,
+    /// Since when the first head has been coming, if that was before this began.
+    since: Option<Instant>,
     /// Where the connection stands, and when that has been for too long.
     stand: Stand,
     due: Instant,
@@ -36,9 +38,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Nothing is waited for yet.
-    pub(super) fn new(periods: Periods) -> Self {
-        Self { periods, stand: Stand::Busy, due: clock::instant(), timer: None }
+    /// Nothing is waited for yet, but the rest of the first head if that has been coming since then.
+    pub(super) fn new(periods: Periods, since: Option<Instant>) -> Self {
+        Self { periods, since, stand: Stand::Busy, due: clock::instant(), timer: None }
     }
 
     /// Ready when the connection has stood for too long where it stands. To be asked whenever anything
@@ -52,7 +54,8 @@ impl Pace {
         let stand = inlet.stand(outlet);
         if self.stand != stand {
             self.stand = stand;
-            self.due = clock::instant() + self.period();
+            let since = self.since.take().filter(|_| stand == Stand::Begun(0));
+            self.due = since.unwrap_or_else(clock::instant) + self.period();
         }
         if stand == Stand::Busy {
             return Poll::Pending;

@@ -170,6 +170,22 @@ async fn h34_nothing_is_upgraded() {
 }
 
 #[tokio::test]
+async fn h34_who_asks_for_an_upgrade_and_is_refused_while_he_sends_reads_why() {
+    let ward = Ward::new().await;
+    let long = "y".repeat(6 * 1024 * 1024);
+    let lines =
+        format!("Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: {}\r\n", long.len());
+    for round in 0..5 {
+        let mut stream = ward.connect().await;
+        let seen = format!("round {round}");
+        let sent = stream.write_all(chat(&lines, &long).as_bytes()).await;
+        assert!(sent.is_ok(), "{seen}: {sent:?}");
+        is_refused(&rest(&mut stream).await, 413, "body_too_large", &seen);
+    }
+    ward.is_unharmed(0).await;
+}
+
+#[tokio::test]
 async fn h35_what_a_stranger_says_about_the_way_it_came_is_not_passed_on() {
     let ward = Ward::new().await;
     let long = format!("X-Request-Id: {}\r\n", "x".repeat(20 * 1024));

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use super::PREFACE;
 
@@ -27,6 +28,8 @@ impl First {
 /// A connection whose first bytes were looked at: whoever reads it gets them all the same.
 pub(super) struct Begun<T> {
     pub(super) first: First,
+    /// When the first of them came, if it was not enough to tell.
+    pub(super) since: Option<Instant>,
     pub(super) io: T,
 }
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::{self, Future};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -12,12 +13,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::{Entry, heard, hears_the_end};
-use crate::proxy::Cut;
+use crate::proxy::{Cut, Intake};
 use crate::server::guard::{FIELDS_MAX, HEAD_BYTES_MAX, Violation};
 use crate::server::guarded::{Guarded, Inlet, Stand};
 use crate::server::pace::{Pace, Periods};
@@ -25,9 +26,12 @@ use crate::server::parting::{Outlet, Parting};
 use crate::server::{Asked, Stop};
 
 impl Entry {
+    /// Speaks HTTP/1 until the connection ends. Its first head has been coming since then, if some of it
+    /// has come before.
     pub(super) async fn speak_http1<T, A, F, B>(
         &self,
         (io, outlet): (T, Arc<Outlet>),
+        since: Option<Instant>,
         answer: A,
         mut told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
@@ -43,15 +47,36 @@ impl Entry {
         }
         hears_the_end(&mut told);
         let inlet = Arc::<Inlet>::default();
-        let io = Guarded::new(io, Arc::clone(&inlet), self.refusals.clone());
-        let answer = service_fn(|request| self.answered(request, &answer, &inlet, &outlet));
+        let mut io = Guarded::new(io, Arc::clone(&inlet), self.refusals.clone());
+        let keep_alive = self.patiences.keep_alive;
+        let (first_byte, head) = (self.patiences.first_byte, self.patiences.head);
+        let pace = Pace::new(Periods { first_byte, head, keep_alive }, since);
+        self.serve((&mut io, pace), &answer, &mut told, (&inlet, &outlet)).await?;
+        // hyper leaves a connection open on which an upgrade was asked for, and this one is not.
+        let _ = io.shutdown().await;
+        Ok(())
+    }
+
+    /// Answers what is asked on `io` until that has ended in good order.
+    async fn serve<T, A, F, B>(
+        &self,
+        (io, mut pace): (&mut Guarded<T>, Pace),
+        answer: &A,
+        told: &mut watch::Receiver<Stop>,
+        (inlet, outlet): (&Arc<Inlet>, &Arc<Outlet>),
+    ) -> hyper::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
+        A: Fn(Asked) -> F,
+        F: Future<Output = Result<Response<B>, Infallible>>,
+        B: Body<Data = Bytes> + Cut + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let answer = service_fn(|request| self.answered(request, answer, inlet, outlet));
         let mut http = http1::Builder::new();
         // The head's time is kept here.
         http.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), answer));
-        let (first_byte, head) = (self.patiences.first_byte, self.patiences.head);
-        let mut pace =
-            Pace::new(Periods { first_byte, head, keep_alive: self.patiences.keep_alive });
         let (mut next, mut grace) = (Some(Stop::Serving), None);
         loop {
             // The connection comes first, so that what was sent before a drain began is seen, and that
@@ -59,13 +84,13 @@ impl Entry {
             tokio::select! {
                 biased;
                 served = connection.as_mut() => return served,
-                word = heard(&mut told), if next.is_some() => next = word,
+                word = heard(told), if next.is_some() => next = word,
                 () = over(&mut grace) => {
                     grace = None;
                     connection.as_mut().graceful_shutdown();
                     continue;
                 }
-                stand = future::poll_fn(|context| pace.poll(context, &inlet, &outlet)) => {
+                stand = future::poll_fn(|context| pace.poll(context, inlet, outlet)) => {
                     match stand {
                         Stand::Fresh => {
                             self.cuts.first_byte.increment(1);
@@ -114,6 +139,10 @@ impl Entry {
         }
         let refused = inlet.refusal(request.uri()).map(Violation::error);
         let is_refused = refused.is_some();
+        // What comes in chunks and is not read to its end, hyper reads no further than the next of them.
+        let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let is_read = is_chunked.then(Arc::<AtomicBool>::default);
+        let request = request.map(|body| Intake::new(body, is_read.clone()));
         let answered = answer(refused.map_or(Ok(request), Err));
         let patience = self.patiences.write;
         let (inlet, outlet) = (Arc::clone(inlet), Arc::clone(outlet));
@@ -122,7 +151,7 @@ impl Entry {
             let headers = response.headers_mut();
             if headers.contains_key(header::CONNECTION) {
                 outlet.ends_early();
-            } else if is_refused || inlet.is_owed(requests) {
+            } else if is_refused || inlet.is_owed(requests) || is_read.is_some_and(is_false) {
                 outlet.ends_early();
                 headers.insert(header::CONNECTION, CLOSE);
             } else if outlet.is_closing() {
@@ -132,6 +161,10 @@ impl Entry {
             Ok(response.map(|body| Parting::new(body, outlet, patience)))
         }
     }
+}
+
+fn is_false(flag: Arc<AtomicBool>) -> bool {
+    !flag.load(Ordering::Relaxed)
 }
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");

@@ -1,6 +1,7 @@
 //! What becomes of clients that leave undone what a connection needs, in virtual time.
 
 use http_body_util::{BodyExt, Full};
+use hyper::StatusCode;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
@@ -27,9 +28,12 @@ impl Cut for Full<Bytes> {
 }
 
 async fn pong(asked: Asked) -> Result<Response<Full<Bytes>>, Infallible> {
+    let status = asked.as_ref().err().map_or(StatusCode::OK, |error| error.status);
     let is_long = asked.is_ok_and(|request| request.uri().path() == "/long");
     let length = if is_long { 1024 * 1024 } else { 4 };
-    Ok(Response::new(Full::new(Bytes::from(vec![b'y'; length]))))
+    let mut answer = Response::new(Full::new(Bytes::from(vec![b'y'; length])));
+    *answer.status_mut() = status;
+    Ok(answer)
 }
 
 fn told() -> (watch::Sender<Stop>, watch::Receiver<Stop>) {
@@ -89,13 +93,34 @@ async fn the_first_bytes_tell_what_is_spoken_and_are_read_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h47_who_says_nothing_or_half_a_preface_is_waited_for_no_longer_than_is_due() {
+async fn h47_who_says_nothing_is_waited_for_no_longer_than_a_first_byte_may_take() {
+    let (entry, began) = (entry(None), clock::instant());
+    let (found, _, _far) = begin(&entry, b"").await;
+    assert_eq!(found, None);
+    is_about(began.elapsed(), FIRST_BYTE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h49_what_may_become_a_preface_has_the_time_of_a_head_from_its_first_byte() {
     let entry = entry(None);
-    for (said, patience) in [(&b""[..], FIRST_BYTE), (b"PRI * HTTP", HEAD)] {
-        let began = clock::instant();
-        let (found, _, _far) = begin(&entry, said).await;
-        assert_eq!(found, None);
-        is_about(began.elapsed(), patience);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for (first, then) in [("P", ""), ("P", "OST"), ("PRI * HTTP", ""), ("PRI", " * HTTP/2.0")] {
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let says = async {
+            tokio::time::sleep(FIRST_BYTE / 2).await;
+            client.write_all(first.as_bytes()).await.unwrap();
+            let began = clock::instant();
+            tokio::time::sleep(HEAD - SLACK).await;
+            client.write_all(then.as_bytes()).await.unwrap();
+            let mut said = String::new();
+            client.read_to_string(&mut said).await.unwrap();
+            is_about(began.elapsed(), HEAD);
+            said
+        };
+        let (_sender, told) = told();
+        let ((), said) = tokio::join!(entry.receive(stream, pong, told), says);
+        assert!(said.starts_with("HTTP/1.1 408 "), "{first}{then}: {said}");
     }
 }
 
@@ -187,7 +212,7 @@ fn say(
 ) -> (DuplexStream, tokio::task::JoinHandle<hyper::Result<()>>) {
     let (near, far) = duplex(64 * 1024);
     let entry = Arc::clone(entry);
-    let served = async move { entry.speak_http1((near, Arc::default()), pong, told).await };
+    let served = async move { entry.speak_http1((near, Arc::default()), None, pong, told).await };
     (far, tokio::spawn(served))
 }
 
@@ -257,6 +282,35 @@ async fn a_connection_between_two_requests_ends_with_the_drain() {
     sender.send(Stop::Draining).unwrap();
     assert!(all_of(far).await.ends_with("yyyy"));
     assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn h49_a_head_that_lies_behind_an_answer_has_its_time_once_that_is_out() {
+    let entry = entry(None);
+    for (rest, last) in [(&ASKED[3..], "HTTP/1.1 200"), (b"", "HTTP/1.1 408")] {
+        let (near, mut far) = duplex(64 * 1024);
+        let slow = |asked: Asked| async {
+            if asked.is_ok() {
+                tokio::time::sleep(HEAD * 2).await;
+            }
+            pong(asked).await
+        };
+        far.write_all(&[ASKED, &ASKED[..3]].concat()).await.unwrap();
+        let began = clock::instant();
+        let client = async {
+            tokio::time::sleep(HEAD * 2 - SLACK).await;
+            far.write_all(rest).await.unwrap();
+            all_of(far).await
+        };
+        let (_sender, told) = told();
+        let (served, said) =
+            tokio::join!(entry.speak_http1((near, Arc::default()), None, slow, told), client);
+        served.unwrap();
+        let said: Vec<_> = said.split("yyyy").collect();
+        assert!(said[0].starts_with("HTTP/1.1 200") && said[1].starts_with(last), "{said:?}");
+        let waited = if rest.is_empty() { HEAD } else { HEAD * 2 + KEEP_ALIVE };
+        is_about(began.elapsed(), HEAD * 2 + waited);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,6 +45,8 @@ fn what_a_request_may_be_passes() {
     for bytes in [
         head("GET /v1/models HTTP/1.1", &["Host: a.example:8080"]),
         head("GET /?a[]=b%20c&d=/e HTTP/1.1", &["hOST:\t[::1]:8080 \t", "X-Long: \t\u{e4}\tb "]),
+        head("GET /?{a|b}^c\\d`e?f HTTP/1.1", &["Host: a"]),
+        head("GET http://a?{b} HTTP/1.1", &["Host: a"]),
         head("GET http://a:80/v1/models?b HTTP/1.1", &["Host: 127.0.0.1", "Empty:"]),
         head("GET / HTTP/1.0", &[]),
         head("POST / HTTP/1.0", &["Content-Length: 0", "Expect: anything"]),
@@ -100,6 +102,10 @@ fn what_a_request_must_not_be_is_refused_for_what_it_is() {
         (head("GET * HTTP/1.1", &["Host: a"]), Target),
         (head("GET a HTTP/1.1", &["Host: a"]), Target),
         (head("GET /a#b HTTP/1.1", &["Host: a"]), Target),
+        (head("GET /a?b#c HTTP/1.1", &["Host: a"]), Target),
+        (head("GET /{a}?b HTTP/1.1", &["Host: a"]), Target),
+        (head("GET /?<a> HTTP/1.1", &["Host: a"]), Target),
+        (head("GET /?\u{4f60} HTTP/1.1", &["Host: a"]), Target),
         (head("GET /\u{4f60} HTTP/1.1", &["Host: a"]), Target),
         (head("GET http://a@b/ HTTP/1.1", &["Host: a"]), Target),
         (head("GET ftp://a/ HTTP/1.1", &["Host: a"]), Target),
@@ -265,6 +271,7 @@ fn hypers_parser_reads_what_the_guard_takes_and_reads_the_same() {
         for (before, after) in [
             (&b"GET /"[..], &b" HTTP/1.1\r\nHost: a\r\n\r\n"[..]),
             (b"GET /?", b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+            (b"GET http://a?", b" HTTP/1.1\r\nHost: a\r\n\r\n"),
             (b"GET http://a", b"/ HTTP/1.1\r\nHost: a\r\n\r\n"),
             (b"GE", b" / HTTP/1.1\r\nHost: a\r\n\r\n"),
             (b"GET / HTTP/1.1\r\nHost: a", b"\r\n\r\n"),
