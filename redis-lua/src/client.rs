@@ -93,6 +93,9 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
+/// An errand and its slot, under its place among all of one run.
+type Placed<'a> = (usize, (u16, Errand<'a>));
+
 /// What callers and the supervising future share.
 struct Shared {
     timeout: Duration,
@@ -254,7 +257,7 @@ impl Shared {
         deadline: tokio::time::Instant,
     ) -> Vec<Result<Value, Trouble>> {
         let mut results = vec![Err(Trouble::Busy); errands.len()];
-        let mut shares: HashMap<Option<Address>, Vec<(usize, (u16, Errand<'_>))>> = HashMap::new();
+        let mut shares: HashMap<Option<Address>, Vec<Placed<'_>>> = HashMap::new();
         let table = Arc::clone(&self.table.borrow());
         for (index, errand) in errands.into_iter().enumerate() {
             let owner = table.owners.of(errand.0).cloned();
@@ -276,7 +279,7 @@ impl Shared {
     async fn send(
         &self,
         lane: &Lane,
-        mut share: Vec<(usize, (u16, Errand<'_>))>,
+        mut share: Vec<Placed<'_>>,
         deadline: tokio::time::Instant,
     ) -> Vec<(usize, Result<Value, Trouble>)> {
         // Whoever is first finds time for sure.

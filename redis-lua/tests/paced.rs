@@ -1,7 +1,5 @@
 //! Many calls at once, and a server that is slow or stops answering.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 mod running;
 mod servers;
 
@@ -19,6 +17,8 @@ use tokio::time::sleep;
 const MANY: usize = 256;
 /// Longer than the default, since the machine may have much else to do.
 const TIMEOUT: Duration = Duration::from_millis(200);
+/// Several times what a full turn takes.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 async fn up(fake: &Fake) -> Running {
     let mut config = Config::new(vec![fake.url()], Mode::Standalone);
@@ -41,7 +41,9 @@ async fn a_slow_server_is_given_what_it_can_carry_and_stays_up() {
     let began = Instant::now();
     let mut served = BTreeSet::new();
     let mut late = 0;
-    while began.elapsed() < Duration::from_secs(4) {
+    // One that is late has another turn only after all others.
+    while served.len() < MANY || began.elapsed() < Duration::from_secs(3) {
+        assert!(began.elapsed() < PATIENCE, "only {} were served", served.len());
         let results = running.client.run_all(many()).await;
         for (number, result) in results.iter().enumerate() {
             match result {
@@ -55,9 +57,8 @@ async fn a_slow_server_is_given_what_it_can_carry_and_stays_up() {
         }
         sleep(Duration::from_millis(10)).await;
     }
-    println!("{} of {MANY} calls were served, {late} were late", served.len());
+    println!("{MANY} calls were served, {late} were late");
     assert!(!health.has_changed().unwrap(), "{:?}", *health.borrow());
-    assert_eq!(served.len(), MANY, "all have their turn");
     running.end().await;
 }
 
