@@ -1,6 +1,6 @@
 //! Which bytes may stand where.
 //!
-//! Invariant: each set is no larger than RFC 9110, RFC 9112 or RFC 3986 has it.
+//! Invariant: each set but that of a query is no larger than RFC 9110, RFC 9112 or RFC 3986 has it.
 
 /// Not of the set.
 pub(super) const NONE: u8 = 0;
@@ -12,9 +12,12 @@ pub(super) const UNDERSCORE: u8 = 2;
 /// The bytes of a token (RFC 9110, section 5.6.2): of a method, and of the name of a field.
 static TOKEN: [u8; 256] = of(b"!#$%&'*+-.^`|~", UNDERSCORE);
 
-/// The bytes of a path and its query (RFC 3986, section 3.3 and 3.4), and brackets, which clients write
-/// into queries. No fragment: it is not for a server.
-static TARGET: [u8; 256] = of(b"-.~!$&'()*+,;=:@/?%[]", SIGN);
+/// The bytes of a path (RFC 3986, section 3.3), and brackets, which some clients write.
+static PATH: [u8; 256] = of(b"-.~!$&'()*+,;=:@/%[]", SIGN);
+
+/// The bytes of a query: whatever can be seen and no browser escapes there (RFC 3986, section 3.4, has
+/// fewer; WHATWG's URL, "query percent-encode set"). No fragment: it is not for a server.
+static QUERY: [u8; 256] = of(b"-.~!$&'()*+,;=:@/%[]?|{}^\\`", SIGN);
 
 /// The bytes of a name or an IPv4 address in `Host`. What RFC 3986 allows beyond them no name of a
 /// server has, and a comma or an escape is read in two ways.
@@ -59,7 +62,9 @@ pub(super) fn token(bytes: &[u8]) -> (usize, bool) {
 
 /// Whether `bytes` can be a path with its query.
 pub(super) fn is_target(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| class(&TARGET, *byte) != NONE)
+    let Some(at) = bytes.iter().position(|byte| class(&PATH, *byte) == NONE) else { return true };
+    let query = bytes.get(at..).and_then(|rest| rest.strip_prefix(b"?"));
+    query.is_some_and(|query| query.iter().all(|byte| class(&QUERY, *byte) != NONE))
 }
 
 /// Whether a byte can stand in the value of a field: no control character but the tab. Whatever is beyond
