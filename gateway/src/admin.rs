@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, Response, StatusCode};
 use quorum::Denominator;
@@ -62,7 +62,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Meters;
 use crate::page;
-use crate::proxy;
+use crate::proxy::{self, Intake};
 use crate::reload::Reload;
 use crate::server::{self, Door};
 
@@ -189,7 +189,7 @@ impl Admin {
 
     async fn serve(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<Intake>,
         address: IpAddr,
     ) -> Response<Payload> {
         let request_id = proxy::request_id(request.headers());
@@ -216,7 +216,7 @@ impl Admin {
     /// The answer, and whether the body of the request was read to its end.
     async fn answer(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<Intake>,
         address: IpAddr,
         request_id: &str,
     ) -> (Reply, bool) {
@@ -412,7 +412,7 @@ fn unrouted(found: &[(&Route, Bound)], method: &Method) -> Reply {
 }
 
 /// Reads a body to its end; one that says how large it is and is too large is not begun.
-async fn whole_body(body: Incoming, route: &Route) -> Result<Bytes, Reply> {
+async fn whole_body(body: Intake, route: &Route) -> Result<Bytes, Reply> {
     let bytes_max = route.body_bytes_max();
     let too_large = || {
         let message = format!("The body is larger than {bytes_max} bytes.");

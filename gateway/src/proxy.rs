@@ -10,6 +10,7 @@ mod attempt;
 mod cors;
 mod dispatch;
 mod early;
+mod intake;
 mod limit;
 mod log;
 mod quarantine;
@@ -25,12 +26,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
 use self::admission::{Admitted, Refusal, Vocabulary};
 use self::early::{Course, Early};
+pub use self::intake::Intake;
 use self::log::Line;
 pub use self::quarantine::Quarantine;
 pub(crate) use self::relay::End;
@@ -129,7 +131,7 @@ impl Gate {
     pub async fn serve(
         self: &Arc<Self>,
         upstream: &Upstream,
-        request: Request<Incoming>,
+        request: Request<Intake>,
     ) -> Result<Response<Body>, Infallible> {
         let started = clock::instant();
         let (mut head, body) = request.into_parts();

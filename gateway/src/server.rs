@@ -30,7 +30,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::Request;
-use hyper::body::Incoming;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -40,7 +39,7 @@ use tokio::task::JoinSet;
 use self::connection::{Entry, Patiences};
 use crate::config;
 use crate::error::ApiError;
-use crate::proxy::Gate;
+use crate::proxy::{Gate, Intake};
 use crate::upstream::{Roads, Upstream};
 
 pub(crate) use self::door::Door;
@@ -62,7 +61,7 @@ const LAST_WORD_IN_HASTE: Duration = Duration::from_millis(500);
 const JOIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a client asks, or what is wrong with it.
-pub(crate) type Asked = Result<Request<Incoming>, ApiError>;
+pub(crate) type Asked = Result<Request<Intake>, ApiError>;
 
 /// The workers of one gateway.
 pub struct Server {

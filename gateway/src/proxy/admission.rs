@@ -17,14 +17,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
 use super::log::Line;
 use super::route::Route;
-use super::{Body, Gate};
+use super::{Body, Gate, Intake};
 use crate::config::FailClosed;
 use crate::error::ApiError;
 use crate::fleet::Pool;
@@ -162,7 +161,7 @@ impl From<ApiError> for Refusal {
 pub(super) async fn admit(
     gate: &Gate,
     head: &Parts,
-    body: Incoming,
+    body: Intake,
     line: &mut Line,
 ) -> Result<Admitted, Refusal> {
     let (rule, path) = (&gate.fail_closed, head.uri.path());

@@ -12,11 +12,10 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::{Body, Gate, request_id};
+use super::{Body, Gate, Intake, request_id};
 use crate::config;
 use crate::upstream::Upstream;
 
@@ -94,7 +93,7 @@ impl Gate {
     pub async fn receive(
         self: &Arc<Self>,
         upstream: &Upstream,
-        request: Request<Incoming>,
+        request: Request<Intake>,
     ) -> Result<Response<Body>, Infallible> {
         let Some(cors) = &self.cors else { return self.serve(upstream, request).await };
         let origin = request.headers().get(header::ORIGIN).cloned();

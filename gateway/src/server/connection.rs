@@ -44,7 +44,7 @@ use super::{Asked, Stop};
 use crate::clock;
 use crate::config;
 use crate::metrics::Meters;
-use crate::proxy::Cut;
+use crate::proxy::{Cut, Intake};
 
 /// How HTTP/2 begins.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -311,7 +311,8 @@ impl Entry {
         let way_out = Arc::clone(&outlet);
         let answer = service_fn(move |mut request: Request<Incoming>| {
             http1::drop_underscores(request.headers_mut());
-            let (answered, outlet) = (answer(Ok(request)), Arc::clone(&outlet));
+            let (answered, outlet) =
+                (answer(Ok(request.map(|body| Intake::new(body, None)))), Arc::clone(&outlet));
             async move {
                 let Ok(mut response) = answered.await;
                 strip(response.headers_mut());

@@ -1,6 +1,6 @@
 //! Bodies whose end could be found in two places, and what surrounds them.
 
-use crate::kit::{SMUGGLED, Ward, chat, statuses};
+use crate::kit::{CHAT, SMUGGLED, Ward, chat, question, statuses};
 use crate::local::QUESTION;
 
 const INVALID: &str = "invalid_request";
@@ -128,5 +128,21 @@ async fn a_body_that_breaks_its_framing_is_the_last_and_what_was_asked_before_is
     assert_eq!(statuses(&said), ["200", "400"]);
     assert!(!said.contains("smuggled"), "{said}");
     assert_eq!(ward.counted("guard_refusals_total{reason=\"chunk\"}").await, 1);
+    ward.is_unharmed(1).await;
+}
+
+#[tokio::test]
+async fn an_answer_to_chunks_that_nobody_read_says_that_it_is_the_last() {
+    let ward = Ward::new().await;
+    let unread = chunked("", "", "").replacen(CHAT, "/v1/models", 1);
+    for method in ["POST", "GET"] {
+        let said = ward.says(unread.replacen("POST", method, 1)).await;
+        assert_eq!(statuses(&said).len(), 1);
+        assert!(said.contains("\r\nconnection: close\r\n"), "{said}");
+    }
+    // What was read to its end is no reason to part.
+    let bad = chat("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n");
+    let said = ward.says(bad + &question("Connection: close\r\n")).await;
+    assert_eq!(statuses(&said), ["400", "200"]);
     ward.is_unharmed(1).await;
 }

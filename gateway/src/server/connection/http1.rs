@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::{self, Future};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::{Entry, heard, hears_the_end};
-use crate::proxy::Cut;
+use crate::proxy::{Cut, Intake};
 use crate::server::guard::{FIELDS_MAX, HEAD_BYTES_MAX, Violation};
 use crate::server::guarded::{Guarded, Inlet, Stand};
 use crate::server::pace::{Pace, Periods};
@@ -138,6 +139,10 @@ impl Entry {
         }
         let refused = inlet.refusal(request.uri()).map(Violation::error);
         let is_refused = refused.is_some();
+        // What comes in chunks and is not read to its end, hyper reads no further than the next of them.
+        let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let is_read = is_chunked.then(Arc::<AtomicBool>::default);
+        let request = request.map(|body| Intake::new(body, is_read.clone()));
         let answered = answer(refused.map_or(Ok(request), Err));
         let patience = self.patiences.write;
         let (inlet, outlet) = (Arc::clone(inlet), Arc::clone(outlet));
@@ -146,7 +151,7 @@ impl Entry {
             let headers = response.headers_mut();
             if headers.contains_key(header::CONNECTION) {
                 outlet.ends_early();
-            } else if is_refused || inlet.is_owed(requests) {
+            } else if is_refused || inlet.is_owed(requests) || is_read.is_some_and(is_false) {
                 outlet.ends_early();
                 headers.insert(header::CONNECTION, CLOSE);
             } else if outlet.is_closing() {
@@ -156,6 +161,10 @@ impl Entry {
             Ok(response.map(|body| Parting::new(body, outlet, patience)))
         }
     }
+}
+
+fn is_false(flag: Arc<AtomicBool>) -> bool {
+    !flag.load(Ordering::Relaxed)
 }
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
