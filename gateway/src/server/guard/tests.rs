@@ -133,6 +133,22 @@ fn what_a_request_must_not_be_is_refused_for_what_it_is() {
 }
 
 #[test]
+fn what_browsers_write_into_queries_passes_and_nothing_else_does() {
+    for (target, violation) in [
+        ("/?{a|b}^c\\d`e?f", None),
+        ("http://a?{b}", None),
+        ("/{a}?b", Some(Violation::Target)),
+        ("/?<a>", Some(Violation::Target)),
+        ("/?a\"", Some(Violation::Target)),
+        ("/a?b#c", Some(Violation::Target)),
+        ("/?\u{4f60}", Some(Violation::Target)),
+    ] {
+        let bytes = head(&format!("GET {target} HTTP/1.1"), &["Host: a"]);
+        assert_eq!(verdict(&bytes), violation, "{target}");
+    }
+}
+
+#[test]
 fn what_chunks_may_be_passes_and_the_rest_is_refused() {
     let trailers = |count: usize| format!("0\r\n{}\r\n", "A: b\r\n".repeat(count));
     for body in
