@@ -106,7 +106,7 @@ fn full_of_all(figures: Figures, what: Figure, returns_in: Option<Duration>) -> 
 /// Whether a turn that has failed like this surely counts nowhere.
 fn surely_was_not_taken(trouble: Trouble) -> bool {
     match trouble {
-        Trouble::Busy | Trouble::Refused(_) => true,
+        Trouble::Busy | Trouble::Refused(_) | Trouble::Tls(_) => true,
         Trouble::Away | Trouble::Timeout | Trouble::Wrong(_) => false,
     }
 }
