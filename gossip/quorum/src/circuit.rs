@@ -105,8 +105,6 @@ pub struct Circuit {
     inconclusive: ((u64, u32), u32),
     /// The largest incident in any plausible statement.
     seen: u64,
-    /// The largest incident that was ever opened here by the votes.
-    opened: u64,
     /// The largest incident that more than one member vouches for, or this node itself.
     believed: u64,
     /// When the last incident closed here, and at which level.
@@ -129,7 +127,6 @@ impl Circuit {
             probe_begun: Duration::ZERO,
             inconclusive: ((0, 0), 0),
             seen: 0,
-            opened: 0,
             believed: 0,
             last_closed: None,
             lent: None,
@@ -188,9 +185,9 @@ impl Circuit {
         self.see(epoch.min(ceiling));
     }
 
-    /// The largest incident that is known to have been opened. Those that are voted for only are not.
-    pub(crate) fn opened(&self) -> u64 {
-        self.opened.max(self.furthest.as_ref().map_or(0, |(step, _)| step.incident))
+    /// The largest incident in any plausible statement.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
     }
 
     /// Whether an incident is known that is not over, whoever has the endpoint out.

@@ -25,7 +25,7 @@ use crate::statement::{EndpointKey, NodeId, Override, Step};
 pub struct Floor {
     /// Of versions of the entry.
     pub version: u64,
-    /// Of incidents that were opened.
+    /// Of incidents, opened or voted for.
     pub epoch: u64,
     /// Of leads.
     pub lead: u64,

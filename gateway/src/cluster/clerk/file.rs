@@ -116,7 +116,7 @@ impl File {
         endpoint: &EndpointKey,
         deed: Deed,
     ) -> Call {
-        let epoch = self.floor.epoch.max(council.epoch_opened(endpoint));
+        let epoch = self.floor.epoch.max(council.epoch_seen(endpoint));
         let version = match deed {
             Deed::Advance { .. } => self.version,
             Deed::Read

@@ -21,7 +21,6 @@ impl Circuit {
         let led = self.furthest.clone().filter(|(step, _)| is_open(step));
         let opening = self.beginning(endpoint, since, tally.incident);
         self.opening = Some(opening.clone());
-        self.opened = self.opened.max(opening.incident);
         if let Some((step, stated_at)) = led {
             self.follow(&step, stated_at);
         }

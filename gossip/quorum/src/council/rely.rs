@@ -133,10 +133,9 @@ impl Council {
         is_news || !self.pending.is_empty()
     }
 
-    /// The largest incident of an endpoint that this node knows to have been opened. The next opening is
-    /// above it; an incident that is only voted for is the one to be opened.
-    pub fn epoch_opened(&self, endpoint: &EndpointKey) -> u64 {
-        self.dossiers.get(endpoint).map_or(0, |dossier| dossier.circuit.opened())
+    /// The largest incident of an endpoint that this node has heard of in any plausible statement.
+    pub fn epoch_seen(&self, endpoint: &EndpointKey) -> u64 {
+        self.dossiers.get(endpoint).map_or(0, |dossier| dossier.circuit.seen())
     }
 
     fn is_mine(&self, lead: &Lead) -> bool {
