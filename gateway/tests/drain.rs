@@ -93,8 +93,8 @@ async fn drained_by_an_order_it_finishes_its_streams_and_stays_for_its_operators
     assert_eq!(readiness(&house).await.0, 503, "at once, and not when it has drained");
     let ordered = Instant::now();
     let mut served = 0;
-    while !is_refused(&house).await {
-        let asked = house.ask().await;
+    while let Ok(connection) = TcpStream::connect(house.address()).await {
+        let asked = Ask::chat().over(connection).await.rest().await;
         assert_eq!((asked.status, asked.header("connection")), (200, "close"));
         served += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;

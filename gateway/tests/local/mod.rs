@@ -246,7 +246,11 @@ impl Ask {
 
     /// Sends it and reads the head of the answer.
     pub(crate) async fn open(&self, address: SocketAddr) -> Live {
-        let stream = TcpStream::connect(address).await.unwrap();
+        self.over(TcpStream::connect(address).await.unwrap()).await
+    }
+
+    /// Sends it over a connection of its own and reads the head of the answer.
+    pub(crate) async fn over(&self, stream: TcpStream) -> Live {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         let mut request = Request::builder()
