@@ -69,6 +69,12 @@ impl World {
         let (answer, has_changed) = desk.serve(self.now, call);
         let endpoint = self.mould.keys.iter().position(|key| *key == call.endpoint);
         let endpoint = endpoint.expect("it is configured");
+        if let Deed::Cast(word) = &call.deed
+            && word.vote.is_some()
+        {
+            // It is the council's own vote, also of a node whose gossip says something else.
+            self.ledger.of_mut(from.0, endpoint).stood_at = Some(self.now);
+        }
         if !matches!(call.deed, Deed::Read) {
             let line = || format!("  gw-{} {:?} {:?}: {:?}", from.0, call.deed, call.floor, answer);
             self.tell(line);

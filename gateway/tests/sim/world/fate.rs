@@ -107,6 +107,8 @@ impl World {
         let process = &mut self.nodes[node];
         process.life = Life::Running;
         process.round_due = 0;
+        // Whoever was stopped has relied on nothing meanwhile: what it has out may have ended.
+        process.link.relied_since = process.link.relied_since.map(|_| self.now);
         let generation = process.generation;
         if self.mould.sabotage == Some(Sabotage::StaleClosing) {
             process.carrier.forge(|heard, _| close_step(heard));
