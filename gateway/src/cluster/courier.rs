@@ -187,7 +187,7 @@ impl Courier {
     fn wait(&mut self, seat: &Seat, now: Duration) {
         let Some(reach) = seat.reach() else { return };
         let is_long = reach.look(now).lasting >= READ_WITHIN;
-        if is_long && !self.has_told_within(now, READ_WITHIN.max(RETOLD_AFTER)) {
+        if is_long && !self.has_told_within(now, RETOLD_AFTER) {
             reach.hamper(self.spoils.newest());
             self.tell(seat, now);
         }
