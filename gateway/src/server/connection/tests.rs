@@ -40,6 +40,16 @@ fn told() -> (watch::Sender<Stop>, watch::Receiver<Stop>) {
     watch::channel(Stop::Serving)
 }
 
+/// A drain that has begun; `is_old_news`: whoever listens was told of it before.
+fn draining(is_old_news: bool) -> (watch::Sender<Stop>, watch::Receiver<Stop>) {
+    let (sender, mut receiver) = told();
+    sender.send(Stop::Draining).unwrap();
+    if is_old_news {
+        receiver.mark_unchanged();
+    }
+    (sender, receiver)
+}
+
 fn is_about(took: Duration, expected: Duration) {
     assert!(took >= expected && took <= expected + SLACK, "{took:?} is not {expected:?}");
 }
@@ -227,8 +237,7 @@ async fn a_first_request_that_lies_ready_when_a_drain_is_heard_of_is_served() {
     let entry = Arc::new(entry(None));
     // Chance must not decide it.
     for _ in 0..16 {
-        let (sender, receiver) = told();
-        sender.send(Stop::Draining).unwrap();
+        let (_sender, receiver) = draining(false);
         let (mut far, served) = say(&entry, receiver);
         far.write_all(ASKED).await.unwrap();
         let said = all_of(far).await;
@@ -242,11 +251,7 @@ async fn a_first_request_that_lies_ready_when_a_drain_is_heard_of_is_served() {
 async fn a_first_request_that_comes_after_a_drain_began_is_served_and_is_the_last() {
     let entry = Arc::new(entry(None));
     for is_old_news in [false, true] {
-        let (sender, mut receiver) = told();
-        sender.send(Stop::Draining).unwrap();
-        if is_old_news {
-            receiver.mark_unchanged();
-        }
+        let (_sender, receiver) = draining(is_old_news);
         let (mut far, _served) = say(&entry, receiver);
         tokio::time::sleep(HEAD / 2).await;
         far.write_all(ASKED).await.unwrap();
@@ -259,11 +264,7 @@ async fn a_first_request_that_comes_after_a_drain_began_is_served_and_is_the_las
 async fn who_says_nothing_holds_a_drain_no_longer_than_a_first_byte_may_take() {
     let entry = Arc::new(entry(None));
     for is_old_news in [false, true] {
-        let (sender, mut receiver) = told();
-        sender.send(Stop::Draining).unwrap();
-        if is_old_news {
-            receiver.mark_unchanged();
-        }
+        let (_sender, receiver) = draining(is_old_news);
         let began = clock::instant();
         let (far, _served) = say(&entry, receiver);
         assert_eq!(all_of(far).await, "");
