@@ -54,6 +54,20 @@ pub fn scripts() -> [&'static Script; 8] {
     [&CAST, &TAKE, &RENEW, &RELEASE, &ADVANCE, &CARRY, &ORDER, &READ]
 }
 
+/// The script that does a deed.
+pub fn script(deed: &Deed) -> &'static Script {
+    match deed {
+        Deed::Read => &READ,
+        Deed::Cast(_) => &CAST,
+        Deed::Take { .. } => &TAKE,
+        Deed::Renew { .. } => &RENEW,
+        Deed::Release { .. } => &RELEASE,
+        Deed::Advance { .. } => &ADVANCE,
+        Deed::Carry(_) => &CARRY,
+        Deed::Order(_) => &ORDER,
+    }
+}
+
 /// What the ledger answered, with what only the ledger knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
@@ -114,16 +128,7 @@ pub async fn call_all(
 /// # Errors
 /// [`Trouble::Wrong`] if it holds a name or a number that cannot be kept.
 pub fn invocation(keys: &Keys, call: &Call) -> Result<Invocation, Trouble> {
-    let script = match &call.deed {
-        Deed::Read => &READ,
-        Deed::Cast(_) => &CAST,
-        Deed::Take { .. } => &TAKE,
-        Deed::Renew { .. } => &RENEW,
-        Deed::Release { .. } => &RELEASE,
-        Deed::Advance { .. } => &ADVANCE,
-        Deed::Carry(_) => &CARRY,
-        Deed::Order(_) => &ORDER,
-    };
+    let script = script(&call.deed);
     let arguments = write::arguments(call)?;
     Ok(Invocation { script, keys: keys.of(&call.endpoint), arguments })
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::Histogram;
-use quorum::ledger::{Answer, Call, Deed, Outcome};
+use quorum::ledger::{Answer, Call, Outcome};
 use quorum::{EndpointKey, Reliance};
 use redis_lua::client::{Client, Health};
 use redis_lua::error::Trouble;
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::reach::Cause;
-use super::spoils::{self, Spoils};
+use super::spoils::Spoils;
 use super::{Link, Reach, Seat, lock};
 use crate::clock;
 use crate::config::OnUnavailable;
@@ -276,13 +276,12 @@ impl Courier {
     fn take(&mut self, batch: &Batch) {
         let now = clock::now();
         for (call, answer) in batch.calls.iter().zip(&batch.answers) {
-            self.timers.of(&call.deed).record(batch.took.as_secs_f64());
+            let deed = ledger::script(&call.deed).name;
+            self.timers.record(deed, batch.took);
             match answer {
-                Ok(_) => self.spoils.went_well(&call.endpoint, spoils::name(&call.deed)),
+                Ok(_) => self.spoils.went_well(&call.endpoint, deed),
                 // The client knows Redis by its beats, and not what becomes of a call.
-                Err(trouble) => {
-                    self.spoils.failed(now, &call.endpoint, spoils::name(&call.deed), *trouble);
-                }
+                Err(trouble) => self.spoils.failed(now, &call.endpoint, deed, *trouble),
             }
             let answer = answer.as_ref().ok();
             let outcome = answer.map(|answer| answer.outcome);
@@ -318,44 +317,20 @@ impl Courier {
     }
 }
 
-/// How long calls took, by script.
-struct Timers {
-    read: Histogram,
-    cast: Histogram,
-    take: Histogram,
-    renew: Histogram,
-    release: Histogram,
-    advance: Histogram,
-    carry: Histogram,
-    order: Histogram,
-}
+/// How long calls took, by the name of the script.
+struct Timers([(&'static str, Histogram); 8]);
 
 impl Timers {
     fn new(seat: &Seat) -> Self {
-        let timer =
-            |script| seat.parts.meters.histogram("redis_operation_seconds", &[("script", script)]);
-        Self {
-            read: timer("read"),
-            cast: timer("cast"),
-            take: timer("take"),
-            renew: timer("renew"),
-            release: timer("release"),
-            advance: timer("advance"),
-            carry: timer("carry"),
-            order: timer("order"),
-        }
+        Self(ledger::scripts().map(|script| {
+            let labels = [("script", script.name)];
+            (script.name, seat.parts.meters.histogram("redis_operation_seconds", &labels))
+        }))
     }
 
-    fn of(&self, deed: &Deed) -> &Histogram {
-        match deed {
-            Deed::Read => &self.read,
-            Deed::Cast(_) => &self.cast,
-            Deed::Take { .. } => &self.take,
-            Deed::Renew { .. } => &self.renew,
-            Deed::Release { .. } => &self.release,
-            Deed::Advance { .. } => &self.advance,
-            Deed::Carry(_) => &self.carry,
-            Deed::Order(_) => &self.order,
+    fn record(&self, script: &str, took: Duration) {
+        if let Some((_, timer)) = self.0.iter().find(|(name, _)| *name == script) {
+            timer.record(took.as_secs_f64());
         }
     }
 }

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorum::EndpointKey;
-use quorum::ledger::Deed;
 use redis_lua::error::Trouble;
 
 use super::reach::Cause;
@@ -31,21 +30,7 @@ const HOLD_MAX: Duration = Duration::from_secs(60);
 /// After so long without a failure the next is a first one.
 const QUIET: Duration = Duration::from_secs(120);
 
-/// What a deed is called: as its script.
-pub(super) fn name(deed: &Deed) -> &'static str {
-    match deed {
-        Deed::Read => READ,
-        Deed::Cast(_) => "cast",
-        Deed::Take { .. } => "take",
-        Deed::Renew { .. } => "renew",
-        Deed::Release { .. } => "release",
-        Deed::Advance { .. } => "advance",
-        Deed::Carry(_) => "carry",
-        Deed::Order(_) => "order",
-    }
-}
-
-/// The deed that is done while the ledger is not relied on as well.
+/// The deed that is done while the ledger is not relied on as well; each is called as its script.
 const READ: &str = "read";
 
 /// All that is wrong with entries.
