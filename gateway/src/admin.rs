@@ -8,6 +8,7 @@ mod aside;
 mod attempts;
 mod audit;
 mod auth;
+mod body;
 mod case;
 mod deeds;
 mod documents;

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::auth::Role;
+use super::body::object;
 use super::route::Route;
 use super::{Admin, Reply, attempts, path};
 use crate::clock;
@@ -80,7 +81,7 @@ struct Reasoned {
 
 /// The reason that an order gives, if it can be read.
 pub(super) fn reason(body: &[u8]) -> String {
-    let reasoned: Option<Reasoned> = serde_json::from_slice(body).ok();
+    let reasoned: Option<Reasoned> = object(body).ok();
     let reason = reasoned.map(|reasoned| reasoned.reason).unwrap_or_default();
     shown(&reason, REASON_CHARACTERS_MAX)
 }

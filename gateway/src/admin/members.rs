@@ -8,6 +8,7 @@ use quorum::{MemberVerb, NodeId, NotOrdered};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::body::object;
 use super::{Admin, Reply, route};
 use crate::cluster::{NotJoined, Refused, Seat};
 use crate::config::parse_seed;
@@ -68,7 +69,7 @@ fn order(seat: &Seat, asked: &route::Asked<'_>, verb: MemberVerb) -> Reply {
     let id = NodeId::new(asked.named("id"));
     let refuse = |message: String| Reply::error(StatusCode::BAD_REQUEST, "invalid_order", message);
     let body: &[u8] = if asked.body.trim_ascii().is_empty() { b"{}" } else { &asked.body };
-    let Why { reason } = match serde_json::from_slice(body) {
+    let Why { reason } = match object(body) {
         Ok(why) => why,
         Err(error) => {
             let shape = r#"{"reason": "…"}"#;
@@ -109,7 +110,7 @@ fn refusal(id: &NodeId, refused: Refused) -> Reply {
 /// Takes further seeds.
 pub(super) fn join(admin: &Admin, asked: &route::Asked<'_>) -> Reply {
     let refuse = |message: String| Reply::error(StatusCode::BAD_REQUEST, "invalid_seeds", message);
-    let join: Join = match serde_json::from_slice(&asked.body) {
+    let join: Join = match object(&asked.body) {
         Ok(join) => join,
         Err(error) => {
             let shape = r#"{"seeds": ["host:port"]}"#;

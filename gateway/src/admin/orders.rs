@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Reply;
+use super::body::object;
 use crate::clock;
 use crate::cluster::Seat;
 use crate::config::parse_duration;
@@ -82,7 +83,7 @@ pub(super) struct Muted {
 /// Forces an endpoint, cluster-wide.
 pub(super) fn force(seat: &Seat, key: &EndpointKey, body: &[u8]) -> Reply {
     let refuse = |message: String| Reply::error(StatusCode::BAD_REQUEST, "invalid_order", message);
-    let order: Order = match serde_json::from_slice(body) {
+    let order: Order = match object(body) {
         Ok(order) => order,
         Err(error) => {
             let shape = r#"{"state": "force_open", "for": "10m", "reason": "…"}"#;

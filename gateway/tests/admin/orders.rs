@@ -49,6 +49,7 @@ async fn m10_an_order_to_force_has_an_end() {
         r#"{"state":"auto","why":"unknown"}"#,
         r#"{"for":"1m"}"#,
         r#"[]"#,
+        r#"["force_open","1m","a list",true]"#,
         "",
     ] {
         let told = order(&house, "a", body).await;
