@@ -7,6 +7,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
 
+#[path = "schema/reference.rs"]
+mod reference;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
