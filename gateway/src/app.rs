@@ -2,10 +2,10 @@
 //! every part.
 
 mod departure;
+mod failure;
 mod ledger;
 mod live;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 pub use self::departure::Hurry;
 use self::departure::{Departure, Going, Tasks, Told};
+pub use self::failure::StartError;
 use self::live::Live;
 pub use self::live::Relevel;
 use crate::admin::{self, Admin, Tokens};
@@ -35,52 +36,13 @@ use crate::keep::Keeper;
 use crate::metrics::{Meters, words};
 use crate::reload::{Held, Reload};
 use crate::roll::Roll;
-use crate::server::{Identity, Server, TlsError};
+use crate::server::{Identity, Server};
 use crate::snapshot;
 use crate::trace::{Exporter, Tracer};
-use crate::upstream::{self, RoadError, Roads, Upstream};
+use crate::upstream::{Roads, Upstream};
 
 /// Samples of histograms are folded this often: a few megabytes at most at ten thousand requests a second.
 const FOLD_EVERY: Duration = Duration::from_secs(5);
-
-/// Why a gateway could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The listener for clients.
-    #[error("server.listen {address}: {source}; is the port taken?")]
-    Listen {
-        /// What was to be bound.
-        address: SocketAddr,
-        /// Why it was not.
-        source: io::Error,
-    },
-    /// The listener for operators.
-    #[error("admin.listen {address}: {source}; is the port taken?")]
-    ListenAdmin {
-        /// What was to be bound.
-        address: SocketAddr,
-        /// Why it was not.
-        source: io::Error,
-    },
-    /// The certificate that clients are shown.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The way to an endpoint.
-    #[error(transparent)]
-    Road(#[from] RoadError),
-    /// The way to the collector of traces.
-    #[error("telemetry.otlp.endpoint: {0}")]
-    Collector(#[from] upstream::TlsError),
-    /// The way to the Redis in which the fleet decides.
-    #[error("redis: {0}")]
-    Redis(#[from] redis_lua::error::RedisError),
-    /// The carrier of the cluster.
-    #[error("cluster: {0}")]
-    Gossip(#[from] gossip::GossipError),
-    /// The carrier of the cluster through Redis.
-    #[error("cluster: {0}")]
-    Roll(#[from] redis_lua::roll::RollError),
-}
 
 /// Where a configuration came from, and how a running process takes on what is not a part of it.
 #[derive(Default)]

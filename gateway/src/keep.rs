@@ -15,6 +15,7 @@ use crate::cluster::Seat;
 use crate::config::StateFile;
 use crate::fleet::Fleet;
 use crate::metrics::Meters;
+use crate::people::chain;
 use crate::snapshot::{self, Found, Saved};
 
 /// Keeps the breakers of a fleet in a file.
@@ -76,7 +77,12 @@ impl Keeper {
         let result = match snapshot::write(&self.path, clock::wall_millis(), &saved) {
             Ok(()) => "ok",
             Err(error) => {
-                tracing::warn!(%error, "the state file cannot be written; the old one stays");
+                let error = chain(&error);
+                tracing::warn!(
+                    error,
+                    "the state file cannot be written, and the old one stays; its directory must exist, \
+                     be writable for this user, and have room"
+                );
                 "error"
             }
         };

@@ -21,12 +21,16 @@ pub fn for_people(period: Duration) -> String {
     }
 }
 
-/// An error with its causes, in one line, whatever they hold.
+/// An error with its causes, in one line, whatever they hold. A cause that has been said already, since
+/// some libraries' errors say theirs themselves, is not said again.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        line = format!("{line}: {cause}");
+        let said = cause.to_string();
+        if !line.contains(&said) {
+            line = format!("{line}: {said}");
+        }
         source = cause.source();
     }
     line.replace(char::is_control, " ")
@@ -60,6 +64,17 @@ mod tests {
         assert_eq!(said(3_900_000), "1 h 5 min");
         assert_eq!(said(3 * 3_600_000), "3 h");
         assert!(!for_people(Duration::MAX).is_empty());
+    }
+
+    #[test]
+    fn a_cause_is_said_once_even_by_an_error_that_says_it_itself() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("a.crt: {source}")]
+        struct Talkative {
+            source: std::io::Error,
+        }
+        let error = Talkative { source: std::io::Error::other("no\nluck") };
+        assert_eq!(chain(&error), "a.crt: no luck");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::cluster::Seat;
+use crate::people::chain;
 use crate::snapshot::{self, SnapshotError};
 
 /// The longest name of a node, in bytes.
@@ -72,7 +73,8 @@ impl Roll {
                 match wrote {
                     Ok(Ok(())) => written = names,
                     Ok(Err(error)) => {
-                        tracing::warn!(%error, "the list of members cannot be written");
+                        let error = chain(&error);
+                        tracing::warn!(error, "the list of members cannot be written");
                     }
                     Err(error) => {
                         tracing::error!(%error, "the writer of the list of members has panicked");

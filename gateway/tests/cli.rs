@@ -10,6 +10,8 @@
 
 #[path = "process/mod.rs"]
 mod process;
+#[path = "cli/slips.rs"]
+mod slips;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -64,6 +66,11 @@ fn k02_a_bad_duration_is_refused_with_the_cure() {
 fn a_doubled_endpoint_is_refused_with_its_place() {
     let doubled = "      - { name: a, address: \"http://127.0.0.1:2\" }\n";
     refused(&format!("{GOOD}{doubled}"), &["gw.yaml:5:", "(a).name", "taken in line 4"]);
+}
+
+#[test]
+fn a_tab_is_refused_with_the_cure() {
+    refused(&format!("server:\n\tlisten: 127.0.0.1:0\n{GOOD}"), &["gw.yaml:2:", "with spaces"]);
 }
 
 #[test]

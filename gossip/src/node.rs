@@ -13,6 +13,7 @@
 
 mod held;
 mod life;
+mod lonely;
 mod outbox;
 mod seeds;
 mod telling;
@@ -38,6 +39,7 @@ use crate::transport::{NetGuard, QuicTransport};
 use crate::vet::{DIGEST_BYTES_MAX, NODES_MAX};
 use crate::{Command, Config, Mine, Ours};
 use held::{Held, Rival};
+use lonely::Lonely;
 use outbox::Outbox;
 use seeds::Seeds;
 
@@ -110,6 +112,7 @@ pub(crate) struct Node {
     direct_max: usize,
     /// Whether it has been said that the fleet is nearly too large.
     is_crowded: bool,
+    lonely: Lonely,
 }
 
 enum Ended {
@@ -137,6 +140,7 @@ impl Node {
             rival: None,
             direct_max: tree::DIRECT_MAX,
             is_crowded: false,
+            lonely: Lonely::default(),
         }
     }
 
@@ -323,6 +327,7 @@ impl Node {
             .prune(Instant::now(), |node, generation, key| held.newest(node, generation, key));
         let members = self.held.addresses();
         let live: HashSet<_> = members.filter_map(|(at, live)| live.then_some(at)).collect();
+        self.lonely.note(Instant::now(), !live.is_empty(), seeds.others(own));
         let is_new = |seed: &SocketAddr| *seed != own && !live.contains(seed);
         let count = if live.is_empty() { SEEDS_AT_ONCE } else { 1 };
         let new = seeds.shuffled().into_iter().filter(is_new).take(count);

@@ -16,6 +16,7 @@
 mod inbound;
 mod outbound;
 mod rates;
+mod trouble;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -42,6 +43,7 @@ use crate::tls::{self, Credentials};
 use crate::vet::Vet;
 use crate::{Config, GossipError, Tls};
 use rates::Rates;
+use trouble::Troubles;
 
 /// The most bytes of a frame, its kind byte included. chitchat's own limit is 65,507.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 * 1_024;
@@ -111,6 +113,7 @@ pub(crate) struct Net {
     links: Mutex<Links>,
     handshakes: Arc<Semaphore>,
     rates: Rates,
+    troubles: Troubles,
     /// Frames queued or written that no peer has acknowledged.
     pending: AtomicUsize,
     tasks: Mutex<JoinSet<()>>,
@@ -186,6 +189,7 @@ pub(crate) fn bind(
         links: Mutex::default(),
         handshakes: Arc::new(Semaphore::new(INCOMING_MAX)),
         rates: Rates::default(),
+        troubles: Troubles::default(),
         pending: AtomicUsize::new(0),
         tasks: Mutex::default(),
     });

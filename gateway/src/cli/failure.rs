@@ -3,6 +3,8 @@
 //! The codes are those of `sysexits.h`, so that a script can tell a slip of the pen from a gateway
 //! that is not there, and both from one that refuses.
 
+use gateway::people::chain;
+
 /// The command or the configuration is wrong (EX_USAGE).
 pub(super) const WRONG_USAGE: u8 = 64;
 /// The admin API refuses: there is no such thing, or it cannot be done as things stand (EX_DATAERR).
@@ -53,6 +55,12 @@ impl Failure {
     /// Something needed is not there.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(UNAVAILABLE, message)
+    }
+
+    /// Something needed is not there: an error with its causes, and what to do about it.
+    pub(super) fn cured(error: &dyn std::error::Error, cure: &str) -> Self {
+        let joint = if cure.is_empty() { "" } else { "; " };
+        Self::unavailable(format!("{}{joint}{cure}", chain(error)))
     }
 
     /// The token does not allow it.

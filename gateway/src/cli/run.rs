@@ -14,7 +14,6 @@ use gateway::demo;
 use gateway::handles;
 use gateway::lines::Lines;
 use gateway::mock::{self, Mock};
-use gateway::people::chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -112,7 +111,7 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
     let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(deaf)?;
     let app = App::start_from(config, origin).await;
-    let app = app.map_err(|error| Failure::unavailable(chain(&error)))?;
+    let app = app.map_err(|error| Failure::cured(&error, error.cure()))?;
     lines.count(app.meters.counter("log_lines_lost_total", &[]));
     tracing::info!(clients = %app.address, operators = %app.admin_address,
         gossip = ?app.gossip_address, node = %app.seat.me, "serving");
@@ -141,7 +140,9 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
 }
 
 async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::unavailable(format!("{listen}: {error}"));
+    let failed = |error: io::Error| {
+        Failure::unavailable(format!("{listen}: {error}; choose another with --listen"))
+    };
     let listener = tokio::net::TcpListener::bind(listen).await.map_err(failed)?;
     tracing::info!(address = %listener.local_addr().map_err(failed)?, name, "mock model server");
     tokio::select! {

@@ -7,6 +7,7 @@ use std::path::Path;
 use gateway::import::{self, Imported};
 use gateway::people::chain;
 use gateway::{config, replay};
+use gossip::certs::CertsError;
 use serde_json::json;
 
 use super::failure::Failure;
@@ -29,8 +30,10 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
 /// Runs a recorded access log through the breakers.
 pub(super) fn replay(log: &Path, config: &Path, output: Output) -> Result<(), Failure> {
     let config = read(config)?;
-    let file = File::open(log)
-        .map_err(|error| Failure::unavailable(format!("{}: {error}", log.display())))?;
+    let file = File::open(log).map_err(|error| {
+        let why = format!("{}: {error}; check the path and who may read it", log.display());
+        Failure::unavailable(why)
+    })?;
     let report = replay::run(BufReader::new(file), &config)
         .map_err(|error| Failure::unavailable(chain(&error)))?;
     match output {
@@ -41,12 +44,24 @@ pub(super) fn replay(log: &Path, config: &Path, output: Output) -> Result<(), Fa
 
 /// Makes a certificate authority.
 pub(super) fn certs_init(dir: &Path) -> Result<(), Failure> {
-    gossip::certs::init(dir).map_err(|error| Failure::unavailable(chain(&error)))
+    let cure = |error: &CertsError| match error {
+        CertsError::MakeFile { .. } => "what is there is never overwritten; choose another --dir",
+        _ => "",
+    };
+    gossip::certs::init(dir).map_err(|error| Failure::cured(&error, cure(&error)))
 }
 
 /// Makes a node's certificate.
 pub(super) fn certs_issue(dir: &Path, node: &str) -> Result<(), Failure> {
-    gossip::certs::issue(dir, node).map_err(|error| Failure::unavailable(chain(&error)))
+    let cure = |error: &CertsError| match error {
+        CertsError::ReadFile { .. } => "first make a CA there: quorumgate certs init --dir DIR",
+        CertsError::MakeFile { .. } => {
+            "what is there is never overwritten; to renew it, move the old .crt and .key away first"
+        }
+        CertsError::NameNode { .. } => "letters, digits, dashes and dots, as in gw-1",
+        _ => "",
+    };
+    gossip::certs::issue(dir, node).map_err(|error| Failure::cured(&error, cure(&error)))
 }
 
 /// Prints the JSON Schema of the configuration.

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::clock;
 use crate::config;
 use crate::mock::{self, Mock};
+use crate::people::chain;
 
 /// The model that the demo serves.
 pub(super) const MODEL: &str = "demo-model";
@@ -64,7 +65,8 @@ impl Stage {
             let seed = stage.nodes.first().and_then(|node| node.app.gossip_address);
             let text = stage.configuration(name, seed);
             let config = config::parse(&text, "demo.yaml", &|_| None).map_err(|e| e.to_string())?;
-            let app = App::start(&config).await.map_err(|error| format!("{name}: {error}"))?;
+            let app =
+                App::start(&config).await.map_err(|error| format!("{name}: {}", chain(&error)))?;
             stage.nodes.push(Node { app });
         }
         Ok(stage)

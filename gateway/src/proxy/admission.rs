@@ -260,7 +260,7 @@ fn content_type(route: Route, headers: &HeaderMap) -> Result<HeaderValue, ApiErr
     let is_json = is_of(value, "application/json");
     let is_form = route.takes_forms() && is_of(value, "multipart/form-data");
     if values.next().is_some() || !(is_json || is_form) {
-        let message = "The body must be application/json, or on audio and image routes \
+        let message = "Send content-type: application/json, or on audio and image routes \
                        multipart/form-data.";
         return Err(ApiError::unsupported_media_type(message));
     }

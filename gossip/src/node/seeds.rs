@@ -57,6 +57,19 @@ impl Seeds {
         });
     }
 
+    /// How many addresses of others than the node at `own` the seeds stand for; `None`: they stand for
+    /// that node alone, which is how the first of a fleet is written, or there are none.
+    pub(super) fn others(&self, own: SocketAddr) -> Option<usize> {
+        let addresses = self.addresses.borrow();
+        let others = addresses.iter().filter(|address| **address != own).count();
+        let is_alone = match self.names.borrow().len() {
+            0 => true,
+            1 => others == 0 && !addresses.is_empty(),
+            _ => false,
+        };
+        (!is_alone).then_some(others)
+    }
+
     /// The addresses, in a random order.
     pub(super) fn shuffled(&self) -> Vec<SocketAddr> {
         let mut addresses: Vec<_> = self.addresses.borrow().iter().copied().collect();

@@ -17,6 +17,7 @@ use quinn::{Connecting, Connection, Incoming, ReadToEndError, RecvStream, VarInt
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::trouble::Unlinked;
 use super::{
     CODE_GONE, CONNECTIONS_MAX, FRAME_BYTES_MAX, INCOMING_MAX, KIND_GOSSIP, KIND_PUSH, Net,
     canonical, locked,
@@ -68,10 +69,10 @@ fn admit(net: &Arc<Net>, incoming: Incoming) {
         let era = task_net.era();
         let shaken = match incoming.accept() {
             Ok(connecting) => shake(&task_net, connecting, era).await,
-            Err(error) => refuse(&task_net, &error),
+            Err(error) => refuse(&task_net, error),
         };
         drop(permit);
-        if let Some(linked) = shaken {
+        if let Ok(linked) = shaken {
             serve(task_net, linked).await;
         }
     });
@@ -87,11 +88,14 @@ pub(super) struct Linked {
 
 /// Waits for a handshake that began in this era, reads the peer's name from its certificate, and
 /// makes the connection the one that is used with the address.
-pub(super) async fn shake(net: &Net, connecting: Connecting, era: u64) -> Option<Linked> {
+///
+/// # Errors
+/// Why it is not used; it is closed then.
+pub(super) async fn shake(net: &Net, connecting: Connecting, era: u64) -> Result<Linked, Unlinked> {
     let connection = match timeout(HANDSHAKE_MAX, connecting).await {
         Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return refuse(net, &error),
-        Err(_) => return refuse(net, &quinn::ConnectionError::TimedOut),
+        Ok(Err(error)) => return refuse(net, error),
+        Err(_) => return refuse(net, quinn::ConnectionError::TimedOut),
     };
     let peer = match &net.config.tls {
         Tls::Insecure => None,
@@ -102,19 +106,19 @@ pub(super) async fn shake(net: &Net, connecting: Connecting, era: u64) -> Option
                 debug!(?name, "a peer with no name of its own");
                 net.stats.reject(Reject::Identity);
                 connection.close(CODE_NAMELESS, b"no name of its own");
-                return None;
+                return Err(name.map_or(Unlinked::Nameless, |_| Unlinked::Namesake));
             }
         },
     };
     let address = canonical(connection.remote_address());
     let is_linked = net.link(address, (&connection, peer.as_deref()), era);
-    is_linked.then_some(Linked { connection, address, peer })
+    is_linked.then_some(Linked { connection, address, peer }).ok_or(Unlinked::Superseded)
 }
 
-fn refuse(net: &Net, error: &quinn::ConnectionError) -> Option<Linked> {
+fn refuse(net: &Net, error: quinn::ConnectionError) -> Result<Linked, Unlinked> {
     debug!(%error, "a handshake failed");
     stats::add(&net.stats.handshakes_refused, 1);
-    None
+    Err(Unlinked::Handshake(error))
 }
 
 /// Takes the frames of a connection until it ends.

@@ -105,7 +105,10 @@ impl Dialler {
         let era = net.era();
         let client = locked(&net.client).clone();
         let shaken = match net.endpoint.connect_with(client, address, SERVER_NAME) {
-            Ok(connecting) => inbound::shake(net, connecting, era).await,
+            Ok(connecting) => inbound::shake(net, connecting, era)
+                .await
+                .inspect_err(|why| net.troubles.tell(address, why))
+                .ok(),
             Err(error) => {
                 debug!(%address, %error, "an address cannot be dialled");
                 None

@@ -110,6 +110,8 @@ fn describe_syntax(error: &Error) -> (String, String) {
         rendered.rsplit_once(" at line ").map_or(rendered.as_str(), |(message, _)| message);
     let cure = if message.contains("flow") {
         "correct the text here; inside { } and [ ] a value such as ${NAME} needs quotes"
+    } else if message.contains("tabs") {
+        "indent with spaces"
     } else {
         "correct the text here"
     };

@@ -1,0 +1,124 @@
+//! Says in the log why a peer that this node has dialled cannot be talked to, and what cures it.
+//!
+//! Who sets up a fleet meets these troubles first, and a fleet that does not form looks as if it were well:
+//! each node serves, alone. Only what this node dialled itself is told, since whoever reaches the
+//! port can make a handshake fail, as often as he likes.
+//!
+//! # Invariants
+//! - At most one line in [`SAID_EVERY`], whatever happens.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use quinn::ConnectionError;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::locked;
+
+/// Every round dials anew what did not answer; one line a minute is seen as well as sixty.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// Where the codes begin by which QUIC carries an alert of TLS (RFC 9001, 4.8).
+const ALERTS: u64 = 0x100;
+
+/// Why a connection is not in the table.
+pub(super) enum Unlinked {
+    /// The handshake failed.
+    Handshake(ConnectionError),
+    /// The peer's certificate names nobody.
+    Nameless,
+    /// It names this node.
+    Namesake,
+    /// The certificates have changed meanwhile, or there is no room.
+    Superseded,
+}
+
+/// What has been told.
+#[derive(Default)]
+pub(super) struct Troubles {
+    /// When the last line was written; a plain lock held for one comparison.
+    said_at: Mutex<Option<Instant>>,
+}
+
+impl Troubles {
+    /// Tells why the peer at `address`, which this node dialled, is not talked to.
+    pub(super) fn tell(&self, address: SocketAddr, why: &Unlinked) {
+        let Some(cure) = cure(why) else { return };
+        if self.is_due(Instant::now()) {
+            warn!(%address, "no gossip with this peer: {cure}");
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let mut said_at = locked(&self.said_at);
+        let is_due = said_at.is_none_or(|at| now >= at + SAID_EVERY);
+        if is_due {
+            *said_at = Some(now);
+        }
+        is_due
+    }
+}
+
+/// What is wrong and what to do; `None` where it is nobody's fault, or plain silence: a member that
+/// is down is told of as lost, and who hears nobody at all says so itself.
+fn cure(why: &Unlinked) -> Option<String> {
+    match why {
+        Unlinked::Handshake(ConnectionError::TransportError(error)) => {
+            alert("its", error.code.into())
+        }
+        Unlinked::Handshake(ConnectionError::ConnectionClosed(close)) => {
+            alert("this node's", close.error_code.into())
+        }
+        Unlinked::Handshake(_) | Unlinked::Superseded => None,
+        Unlinked::Nameless => Some("its certificate has no DNS name; issue another".to_owned()),
+        Unlinked::Namesake => Some(
+            "it has this node's own name; give that process another cluster.node_id and certificate, \
+             unless it is this very node under another address"
+                .to_owned(),
+        ),
+    }
+}
+
+/// What an alert of TLS means here (RFC 8446, 6.2) for whoever's certificate was looked at.
+fn alert(whose: &str, code: u64) -> Option<String> {
+    Some(match code.checked_sub(ALERTS)? {
+        45 => format!(
+            "{whose} certificate has run out or does not hold yet; issue another, or set the clock \
+             that is wrong"
+        ),
+        // All CAs that we make have one name, so that a foreign one is found by its signature.
+        42 | 46 | 48 | 51 => format!(
+            "{whose} certificate is of another CA; all members need certificates of one CA in \
+             cluster.tls"
+        ),
+        43 => {
+            format!("{whose} certificate is not for both sides; it needs clientAuth and serverAuth")
+        }
+        116 => "it shows no certificate; does one side have cluster.tls.insecure?".to_owned(),
+        120 => "it is of another fleet; cluster.id must be the same".to_owned(),
+        number => format!("TLS alert {number}; compare cluster.tls of both"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_minute_is_written() {
+        let (troubles, begin) = (Troubles::default(), Instant::now());
+        let at = |seconds| troubles.is_due(begin + Duration::from_secs(seconds));
+        assert_eq!([0, 1, 59, 60, 61, 120].map(at), [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn an_alert_names_its_cure_and_whose_certificate_it_is_about() {
+        let told = |whose, code| alert(whose, ALERTS + code).unwrap();
+        assert!(told("its", 45).starts_with("its certificate has run out"));
+        assert!(told("this node's", 48).starts_with("this node's certificate is of another CA"));
+        assert!(told("its", 120).contains("cluster.id"));
+        assert!(alert("its", 7).is_none(), "no alert of TLS");
+    }
+}
