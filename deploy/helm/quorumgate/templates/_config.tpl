@@ -50,7 +50,7 @@
 {{- if include "quorumgate.gossips" . -}}
 {{- $_ := set $set "listen" (ternary "[::]:7946" "0.0.0.0:7946" $six) -}}
 {{- $_ := set $set "advertise" (ternary "[${POD_IP}]:7946" "${POD_IP}:7946" $six) -}}
-{{- $_ := set $set "seeds" (list (printf "%s-fleet.%s:7946" (include "quorumgate.fullname" .) .Release.Namespace)) -}}
+{{- $_ := set $set "seeds" (list (printf "%s-fleet:7946" (include "quorumgate.fullname" .))) -}}
 {{- if eq .Values.fleetTls.mode "insecure" -}}
 {{- $_ := set $set "tls" (dict "insecure" true) -}}
 {{- else -}}
