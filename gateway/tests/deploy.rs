@@ -1,4 +1,4 @@
-//! What is deployed: the image, the Compose file, the unit of systemd, each by its own checker and then run.
+//! What is deployed: the image, the Compose file, the unit of systemd, the chart, each by its own checker and then run.
 //!
 //! Checkers of others come at their pinned versions, see `tests/python`. A checker that is not there is a
 //! failure that says what to install.
@@ -10,8 +10,14 @@
     reason = "a test may stop loudly"
 )]
 
+#[path = "deploy/chart.rs"]
+mod chart;
 #[path = "deploy/image.rs"]
 mod image;
+#[path = "deploy/pods.rs"]
+mod pods;
+#[path = "process/mod.rs"]
+mod process;
 #[path = "python/mod.rs"]
 mod python;
 
