@@ -321,7 +321,40 @@ fn what_a_manifest_names_is_there() {
         let named: BTreeSet<String> =
             manifests.all("Service").map(|one| one["metadata"]["name"].to_string()).collect();
         assert!(named.contains(&manifests.one("StatefulSet")["spec"]["serviceName"].to_string()));
+        let cluster = manifests.config().cluster;
+        for seed in cluster.and_then(|cluster| cluster.gossip).map_or(Vec::new(), |wire| wire.seeds)
+        {
+            let name = seed.strip_suffix(":7946").unwrap();
+            let service = manifests.all("Service").find(|one| one["metadata"]["name"] == name);
+            let spec = &service.unwrap()["spec"];
+            assert_eq!(
+                (&spec["clusterIP"], &spec["publishNotReadyAddresses"]),
+                (&json!("None"), &json!(true))
+            );
+        }
         assert_files_are_mounted(set, &manifests);
+    }
+}
+
+#[test]
+fn a_pod_may_do_nothing_that_it_needs_not() {
+    for (set, manifests) in each_good() {
+        let (pod, container) =
+            (&manifests.pod()["spec"], &manifests.container()["securityContext"]);
+        let of_pod = &pod["securityContext"];
+        assert_eq!(pod["automountServiceAccountToken"], false, "{set}");
+        assert_eq!((&of_pod["runAsNonRoot"], &of_pod["runAsUser"]), (&json!(true), &json!(65532)));
+        assert_eq!(of_pod["seccompProfile"]["type"], "RuntimeDefault", "{set}");
+        assert_eq!(container["readOnlyRootFilesystem"], true, "{set}");
+        assert_eq!(container["allowPrivilegeEscalation"], false, "{set}");
+        assert_eq!(container["capabilities"], json!({ "drop": ["ALL"] }), "{set}");
+        // Clients may come from anywhere; to gossip and to operate, only who is named.
+        let fleet = manifests
+            .all("NetworkPolicy")
+            .flat_map(|one| one["spec"]["ingress"].as_array().unwrap());
+        for rule in fleet.filter(|rule| rule["ports"][0]["port"] != "clients") {
+            assert!(!rule["from"].as_array().unwrap().is_empty(), "{set}: {rule}");
+        }
     }
 }
 
