@@ -7,13 +7,27 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     reason = "a test may stop loudly"
 )]
 
+#[path = "netns/apart.rs"]
+mod apart;
+#[path = "deploy/compose.rs"]
+mod compose;
+#[path = "deploy/container.rs"]
+mod container;
 #[path = "deploy/image.rs"]
 mod image;
+#[path = "process/mod.rs"]
+mod process;
 #[path = "python/mod.rs"]
 mod python;
+#[path = "deploy/systemd.rs"]
+mod systemd;
+#[path = "netns/wires.rs"]
+#[allow(dead_code, reason = "nothing is split here")]
+mod wires;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
