@@ -42,8 +42,10 @@ printf 'root:x:0:\nquorumgate:x:%s:\n' "$user" > "$dest/etc/group"
 # Names: /etc/hosts first, then DNS. Both are in glibc itself.
 printf 'hosts: files dns\n' > "$dest/etc/nsswitch.conf"
 
-# Where things are mounted: the configuration, the state, and what container engines bring themselves.
-mkdir -p "$dest/etc/quorumgate" "$dest/var/lib/quorumgate" "$dest/proc" "$dest/dev" "$dest/sys" "$dest/tmp"
+# Where things are mounted: the configuration, secrets, the state, and what container engines bring
+# themselves. Into a read-only root nothing can be mounted where there is no directory.
+mkdir -p "$dest/etc/quorumgate" "$dest/run/secrets" "$dest/var/lib/quorumgate"
+mkdir -p "$dest/proc" "$dest/dev" "$dest/sys" "$dest/tmp"
 : > "$dest/etc/hosts"
 : > "$dest/etc/resolv.conf"
 : > "$dest/etc/hostname"
