@@ -61,6 +61,7 @@ use crate::config::Config;
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::history::History;
+use crate::memory::Memory;
 use crate::metrics::Meters;
 use crate::page;
 use crate::proxy::{self, Intake};
@@ -83,6 +84,7 @@ pub struct Admin {
     attempts: Attempts,
     strangers: Strangers,
     reload: Arc<Reload>,
+    memory: Memory,
     seat: Arc<Seat>,
     history: Arc<History>,
     events: Arc<Events>,
@@ -117,13 +119,14 @@ impl Admin {
         (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         (carrier, ledger): (Option<&gossip::Carrier>, Option<&redis_lua::client::Client>),
-        (tokens, reload): (Arc<Tokens>, Arc<Reload>),
+        (tokens, reload, memory): (Arc<Tokens>, Arc<Reload>, Memory),
     ) -> Self {
         Self {
             tokens,
             attempts: Attempts::default(),
             strangers: Strangers::default(),
             reload,
+            memory,
             seat: Arc::clone(seat),
             history: Arc::clone(history),
             events: Arc::clone(events),

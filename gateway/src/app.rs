@@ -143,8 +143,10 @@ impl App {
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
         let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
+        live::tell_memory(&meters, &gate.memory);
         let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
+        let memory = gate.memory.clone();
         let checks = Arc::new(Checks::default());
         checks.adopt(&seat);
         let tokens = Arc::new(Tokens::new(&config.admin));
@@ -163,7 +165,7 @@ impl App {
         let from = (origin.file, held);
         let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
         membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
-        let known = (tokens, Arc::clone(&reload));
+        let known = (tokens, Arc::clone(&reload), memory);
         let talk = (carrier.as_ref(), ground.ledger.as_ref());
         let admin = Admin::new(config, &seat, (&history, &events), &meters, talk, known);
         let admin = Arc::new(admin);

@@ -16,6 +16,7 @@ use crate::fleet::{Changes, Fleet, Heir, Sink};
 use crate::health::Checks;
 use crate::keys::Keys;
 use crate::limits::Desk;
+use crate::memory::Memory;
 use crate::metrics::Meters;
 use crate::people::chain;
 use crate::proxy::admission::Vocabulary;
@@ -102,9 +103,15 @@ impl Adopt for Live {
         if let Some(relevel) = &self.relevel {
             relevel(&config.log.level);
         }
+        tell_memory(&self.meters, &gate.memory);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (gate, roads);
         Ok(heir.changes)
     }
+}
+
+/// Tells how much memory bodies may take.
+pub(super) fn tell_memory(meters: &Meters, memory: &Memory) {
+    meters.keep("body_memory_max_bytes", memory.bytes_max() as f64);
 }
 
 /// What every request needs to know by `config`; `before`: the gate that this one takes the place of,
@@ -129,6 +136,10 @@ pub(super) fn gate(
         quarantine: before.map(|gate| Arc::clone(&gate.quarantine)).unwrap_or_default(),
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,
+        memory: match before {
+            Some(gate) => gate.memory.heir(config.server.max_body_memory_bytes),
+            None => Memory::new(config.server.max_body_memory_bytes, meters),
+        },
         body_idle: config.server.body_idle,
         cors: config.server.cors.as_ref().map(Cors::new),
         heartbeat: config.server.heartbeat,

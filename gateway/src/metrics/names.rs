@@ -5,12 +5,18 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 81] = [
+const OURS: [(&str, &str); 84] = [
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
     ),
     ("attempts_total", "Requests sent to an endpoint, probes included, by how they went."),
+    ("body_memory_bytes", "Memory that is taken by bodies that are held."),
+    (
+        "body_memory_full_total",
+        "How often there was no memory for a body: a request was refused, or an answer passed on unseen.",
+    ),
+    ("body_memory_max_bytes", "Most memory that bodies may take that are held."),
     (
         "breaker_state",
         "0 closed, 1 open, 2 half-open: this node's breaker (local), or the fleet's word (cluster).",

@@ -189,7 +189,7 @@ pub(super) async fn admit(
     }
     let content_type = content_type(route, &head.headers)?;
     let mut leaving = Leaving(Some(&gate.meters));
-    let body = upload::read(body, gate.max_body_bytes, gate.body_idle).await;
+    let body = upload::read(body, gate.max_body_bytes, gate.body_idle, &gate.memory).await;
     let body = body.map_err(|error| error.map_or(Refusal::Gone, Refusal::Because));
     if !matches!(body, Err(Refusal::Gone)) {
         leaving.0 = None;
