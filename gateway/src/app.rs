@@ -29,13 +29,14 @@ use crate::cluster::{Courier, Parts, Seat, muster};
 use crate::config::{ClusterTls, Config};
 use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
+use crate::handles;
 use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::metrics::{Meters, words};
 use crate::reload::{Held, Reload};
 use crate::roll::Roll;
-use crate::server::{Identity, Server, TlsError};
+use crate::server::{self, Identity, Server, TlsError};
 use crate::snapshot;
 use crate::trace::{Exporter, Tracer};
 use crate::upstream::{self, RoadError, Roads, Upstream};
@@ -144,7 +145,10 @@ impl App {
         let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
         let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
         live::tell_memory(&meters, &gate.memory);
-        let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
+        let handles = ground.handles;
+        let server =
+            Server::start(&config.server, handles.clients, identity.as_ref(), &roads, &gate);
+        let server = server
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         let memory = gate.memory.clone();
         let checks = Arc::new(Checks::default());
@@ -165,7 +169,7 @@ impl App {
         let from = (origin.file, held);
         let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
         membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
-        let known = (tokens, Arc::clone(&reload), memory);
+        let known = (tokens, Arc::clone(&reload), memory, handles.operators);
         let talk = (carrier.as_ref(), ground.ledger.as_ref());
         let admin = Admin::new(config, &seat, (&history, &events), &meters, talk, known);
         let admin = Arc::new(admin);
@@ -237,6 +241,8 @@ struct Ground {
     sink: Sink,
     fleet: Arc<Fleet>,
     roads: Arc<Roads>,
+    /// Who may have how many sockets.
+    handles: handles::Handles,
     seat: Arc<Seat>,
     tracing: Option<(Arc<Tracer>, Exporter)>,
     carrier: Option<Carrier>,
@@ -266,7 +272,8 @@ impl Ground {
         if let Some(keeper) = &keeper {
             keeper.restore(&fleet);
         }
-        let roads = Roads::new(&config.pools)?;
+        let handles = handles::Handles::found(server::workers(&config.server));
+        let roads = Roads::new(&config.pools, handles.endpoints)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (mut membership, mut service) = (Tasks::default(), Tasks::default());
         let tracing = tracing_by(config, node, &meters)?;
@@ -306,6 +313,7 @@ impl Ground {
             sink,
             fleet,
             roads,
+            handles,
             seat,
             tracing,
             carrier,

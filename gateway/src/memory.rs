@@ -45,7 +45,11 @@ pub struct Memory {
 impl Memory {
     /// At most `bytes_max` of memory; whoever asks in vain is counted in `meters`.
     pub fn new(bytes_max: usize, meters: &Meters) -> Self {
-        Self { lent: Arc::default(), bytes_max, full: meters.counter("body_memory_full_total", &[]) }
+        Self {
+            lent: Arc::default(),
+            bytes_max,
+            full: meters.counter("body_memory_full_total", &[]),
+        }
     }
 
     /// The same account under another limit; what is lent stays lent, be it more than that.

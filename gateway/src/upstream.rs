@@ -114,7 +114,8 @@ pub struct Outgoing<'a> {
 impl Upstream {
     /// A pool for the current runtime.
     pub fn new(roads: &Arc<Roads>) -> Self {
-        let lanes = roads.destinations.iter().map(|to| Arc::new(Lane::new(Arc::clone(to))));
+        let lane = |to| Arc::new(Lane::new(Arc::clone(to), Arc::clone(&roads.sockets)));
+        let lanes = roads.destinations.iter().map(lane);
         let lanes = Arc::new(lanes.collect::<Vec<_>>());
         let swept = Arc::new(Mutex::new(Arc::clone(&lanes)));
         tokio::spawn(sweep(Arc::downgrade(&swept)));
@@ -129,7 +130,7 @@ impl Upstream {
             self.lanes.iter().map(|lane| (Arc::as_ptr(&lane.destination), lane)).collect();
         let lane = |to: &Arc<Destination>| match known.get(&Arc::as_ptr(to)) {
             Some(lane) => Arc::clone(lane),
-            None => Arc::new(Lane::new(Arc::clone(to))),
+            None => Arc::new(Lane::new(Arc::clone(to), Arc::clone(&roads.sockets))),
         };
         let lanes: Arc<Vec<_>> = Arc::new(roads.destinations.iter().map(lane).collect());
         let kept: HashSet<*const Lane> = lanes.iter().map(Arc::as_ptr).collect();

@@ -80,8 +80,7 @@ mod tests {
         root
     }
 
-    const MACHINE: (&str, &str) =
-        ("proc/meminfo", "MemTotal:        2097152 kB\nMemFree: 1 kB\n");
+    const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal:        2097152 kB\nMemFree: 1 kB\n");
 
     #[test]
     fn the_least_of_the_groups_that_a_process_is_in_holds() {

@@ -5,7 +5,8 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 84] = [
+const OURS: [(&str, &str); 86] = [
+    ("accept_errors_total", "Connections that could not be accepted, by listener and why."),
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
@@ -35,6 +36,7 @@ const OURS: [(&str, &str); 84] = [
         "client_connections_full_total",
         "How often a worker had all the connections of clients that it may have.",
     ),
+    ("client_connections_max", "Connections that clients may have, all workers together."),
     (
         "cluster_flips_total",
         "Endpoints that the fleet took out (open) or let in again (close), as this node saw it.",

@@ -74,7 +74,7 @@ pub(crate) fn kit_with(
     let sink: Sink = Arc::new(|_| {});
     let fleet = Fleet::new(&config.pools, &meters, &sink);
     let endpoint = Arc::clone(fleet.endpoint(&EndpointKey::new("demo/a")).unwrap().1);
-    let roads = Roads::with_lookup(&config.pools, lookup)?;
+    let roads = Roads::with_lookup(&config.pools, usize::MAX, lookup)?;
     Ok(Kit { upstream: Upstream::new(&roads), endpoint, meters })
 }
 

@@ -14,8 +14,8 @@ use super::callers::cors;
 use super::{DURATION_MAX, REPEAT, choice, file_path, listen, time};
 use crate::config::error::ConfigError;
 use crate::config::file::{
-    AdminSection, FailClosedSection, Given, LogSection, Scalar, ServerSection, ServerTimeoutsSection,
-    ServerTlsSection, StateSection,
+    AdminSection, FailClosedSection, Given, LogSection, Scalar, ServerSection,
+    ServerTimeoutsSection, ServerTlsSection, StateSection,
 };
 use crate::config::scalar::{Refusal, duration, size, truth, whole};
 use crate::config::section::Section;
