@@ -117,7 +117,7 @@ impl Admin {
         (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         (carrier, ledger): (Option<&gossip::Carrier>, Option<&redis_lua::client::Client>),
-        (tokens, reload, memory, room): (Arc<Tokens>, Arc<Reload>, Memory, usize),
+        (tokens, reload, (memory, room)): (Arc<Tokens>, Arc<Reload>, (Memory, usize)),
     ) -> Self {
         Self {
             tokens,

@@ -15,6 +15,7 @@ use gossip::{Carrier, Mine, Ours};
 use hyper::header::HeaderValue;
 use quorum::{Card, NodeId, Standing};
 use redis_lua::client::Client;
+use rustix::io::Errno;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -48,7 +49,7 @@ const FOLD_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The listener for clients.
-    #[error("server.listen {address}: {source}; is the port taken?")]
+    #[error("server.listen {address}: {source}; {}", cure(.source))]
     Listen {
         /// What was to be bound.
         address: SocketAddr,
@@ -56,7 +57,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The listener for operators.
-    #[error("admin.listen {address}: {source}; is the port taken?")]
+    #[error("admin.listen {address}: {source}; {}", cure(.source))]
     ListenAdmin {
         /// What was to be bound.
         address: SocketAddr,
@@ -81,6 +82,18 @@ pub enum StartError {
     /// The carrier of the cluster through Redis.
     #[error("cluster: {0}")]
     Roll(#[from] redis_lua::roll::RollError),
+}
+
+/// What to look at when an address cannot be bound.
+fn cure(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => {
+            "is it an address of this machine, and is IPv6 on if it is one of those?"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => "ports below 1024 need a right of their own",
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files",
+        Some(_) | None => "is the port taken?",
+    }
 }
 
 /// Where a configuration came from, and how a running process takes on what is not a part of it.
@@ -144,16 +157,13 @@ impl App {
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
         let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
-        live::tell_memory(&meters, &gate.memory);
-        let handles = ground.handles;
-        let server =
-            Server::start(&config.server, handles.clients, identity.as_ref(), &roads, &gate);
-        let server = server
+        let ways = (identity.as_ref(), &roads, &gate);
+        let server = Server::start(&config.server, ground.handles.clients, ways)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
-        let memory = gate.memory.clone();
         let checks = Arc::new(Checks::default());
         checks.adopt(&seat);
         let tokens = Arc::new(Tokens::new(&config.admin));
+        let share = (gate.memory.clone(), ground.handles.operators);
         let live = Live {
             seat: Arc::clone(&seat),
             meters: Arc::clone(&meters),
@@ -166,10 +176,9 @@ impl App {
             relevel: origin.relevel,
             current: Mutex::new((gate, roads)),
         };
-        let from = (origin.file, held);
-        let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
+        let reload = Reload::new(config, (origin.file, held), Arc::new(live), (&meters, &events));
         membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
-        let known = (tokens, Arc::clone(&reload), memory, handles.operators);
+        let known = (tokens, Arc::clone(&reload), share);
         let talk = (carrier.as_ref(), ground.ledger.as_ref());
         let admin = Admin::new(config, &seat, (&history, &events), &meters, talk, known);
         let admin = Arc::new(admin);
@@ -178,7 +187,6 @@ impl App {
         let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
         let (going, gone) = watch::channel(Going::Staying);
-        let told = Told::new(&seat, gone);
         let address = server.address;
         let departure = Departure {
             admin,
@@ -191,6 +199,7 @@ impl App {
             reload: Arc::clone(&reload),
         };
         Ok(Self {
+            leaving: tokio::spawn(departure.run(Told::new(&seat, gone))),
             address,
             admin_address,
             gossip_address: carrier.map(|carrier| carrier.local_addr),
@@ -200,7 +209,6 @@ impl App {
             events,
             identity,
             going,
-            leaving: tokio::spawn(departure.run(told)),
             stop_admin,
             admin_task,
             exporter,

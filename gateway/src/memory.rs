@@ -43,13 +43,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// At most `bytes_max` of memory; whoever asks in vain is counted in `meters`.
+    /// At most `bytes_max` of memory, told in `meters` as whoever asks in vain is.
     pub fn new(bytes_max: usize, meters: &Meters) -> Self {
-        Self {
-            lent: Arc::default(),
-            bytes_max,
-            full: meters.counter("body_memory_full_total", &[]),
-        }
+        let full = meters.counter("body_memory_full_total", &[]);
+        let memory = Self { lent: Arc::default(), bytes_max, full };
+        memory.tell(meters);
+        memory
+    }
+
+    /// Tells the limit in `meters`.
+    pub fn tell(&self, meters: &Meters) {
+        meters.keep("body_memory_max_bytes", self.bytes_max as f64);
     }
 
     /// The same account under another limit; what is lent stays lent, be it more than that.
@@ -77,6 +81,20 @@ impl Memory {
             self.full.increment(1);
         }
         is_lent
+    }
+
+    /// Lends for what comes of a body that is small until it is more, in steps that double. Returns whether
+    /// there was enough; if not, the loan is what it was.
+    pub fn cover(&self, loan: &mut Option<Loan>, bytes: usize) -> bool {
+        match loan {
+            None if bytes <= SMALL_BYTES_MAX => true,
+            None => {
+                *loan = self.lend(bytes);
+                loan.is_some()
+            }
+            Some(loan) if bytes <= loan.bytes => true,
+            Some(loan) => self.grow(loan, bytes.max(loan.bytes * 2)),
+        }
     }
 
     /// Whether a body of `bytes` could be held at this moment. Whoever asks in vain is counted.
@@ -192,6 +210,18 @@ mod tests {
         assert_eq!((loan.bytes(), memory.lent_bytes()), (6 * MEBIBYTE, 6 * MEBIBYTE));
         drop(loan);
         assert_eq!(memory.lent_bytes(), 0);
+    }
+
+    #[test]
+    fn what_grows_is_lent_for_once_it_is_not_small() {
+        let (memory, mut loan) = (memory(8 * MEBIBYTE), None);
+        assert!(memory.cover(&mut loan, SMALL_BYTES_MAX) && loan.is_none());
+        for bytes in (SMALL_BYTES_MAX..=MEBIBYTE).step_by(4_096) {
+            assert!(memory.cover(&mut loan, bytes));
+            assert!(bytes <= SMALL_BYTES_MAX || (bytes..=bytes * 2).contains(&memory.lent_bytes()));
+        }
+        assert!(!memory.cover(&mut loan, 7 * MEBIBYTE + 1));
+        assert!(loan.unwrap().bytes() >= MEBIBYTE);
     }
 
     #[test]

@@ -132,9 +132,7 @@ impl Server {
     pub fn start(
         config: &config::Server,
         connections_max: usize,
-        identity: Option<&Arc<Identity>>,
-        roads: &Arc<Roads>,
-        gate: &Arc<Gate>,
+        (identity, roads, gate): (Option<&Arc<Identity>>, &Arc<Roads>, &Arc<Gate>),
     ) -> io::Result<Self> {
         let workers = workers(config);
         let room = room(config, workers, connections_max);

@@ -103,15 +103,10 @@ impl Adopt for Live {
         if let Some(relevel) = &self.relevel {
             relevel(&config.log.level);
         }
-        tell_memory(&self.meters, &gate.memory);
+        gate.memory.tell(&self.meters);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (gate, roads);
         Ok(heir.changes)
     }
-}
-
-/// Tells how much memory bodies may take.
-pub(super) fn tell_memory(meters: &Meters, memory: &Memory) {
-    meters.keep("body_memory_max_bytes", memory.bytes_max() as f64);
 }
 
 /// What every request needs to know by `config`; `before`: the gate that this one takes the place of,
