@@ -210,7 +210,7 @@ fn room(config: &config::Server, workers: usize, connections_max: usize) -> usiz
     let part = (connections_max / workers.max(1)).max(1);
     if part < config.max_connections {
         let wanted = config.max_connections;
-        tracing::warn!(
+        tracing::info!(
             wanted,
             room = part,
             workers,

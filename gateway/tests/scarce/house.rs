@@ -11,7 +11,7 @@ use crate::process::{BINARY, Gateway, endpoint_rows, until};
 /// A running gateway.
 pub(crate) struct House {
     pub(crate) gateway: Gateway,
-    pub(crate) directory: TempDir,
+    pub(crate) _directory: TempDir,
 }
 
 impl House {
@@ -25,7 +25,7 @@ impl House {
         let directory = tempfile::tempdir().unwrap();
         let yaml = yaml(upstream, server, top);
         let gateway = Gateway::serve_by(by, directory.path(), "gateway", &yaml);
-        Self { gateway, directory }
+        Self { gateway, _directory: directory }
     }
 
     /// Where clients connect.

@@ -192,7 +192,7 @@ fn x11_without_names_and_with_a_disk_that_cannot_be_written_it_serves_and_says_s
         let directory = tempfile::tempdir().unwrap();
         let yaml = yaml(raw.address, "", &top) + other;
         let gateway = crate::process::Gateway::serve(directory.path(), "gateway", &yaml);
-        let house = House { gateway, directory };
+        let house = House { gateway, _directory: directory };
         let failed = "state_writes_total{result=\"error\"}";
         until("it cannot be written", async || house.counted(failed).await > 0).await;
         assert_eq!(Ask::chat().send(house.address()).await.status, 200);

@@ -87,7 +87,7 @@ impl Kit {
             content_type: HeaderValue::from_static("application/json"),
             id: &HeaderValue::from_static("id"),
             caller: &HeaderMap::new(),
-            body: Bytes::from(QUESTION),
+            body: Bytes::from(QUESTION).into(),
         };
         let request = self.upstream.request(&self.endpoint, what).unwrap();
         soon("the head", self.upstream.send(&self.endpoint, request)).await

@@ -139,3 +139,124 @@ fn is_broken(error: &(dyn Error + 'static)) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::{Frame, SizeHint};
+    use tokio::time::{Sleep, sleep};
+
+    use super::*;
+    use crate::metrics::Meters;
+
+    const MEBIBYTE: usize = 1 << 20;
+    const IDLE: Duration = Duration::from_secs(10);
+
+    /// A body that comes in pieces, each after a pause.
+    struct Pieces {
+        sizes: Vec<usize>,
+        pause: Duration,
+        stated: Option<u64>,
+        sleep: Pin<Box<Sleep>>,
+    }
+
+    impl Pieces {
+        /// Pieces of these sizes, with the length stated or not.
+        fn new(sizes: &[usize], pause: Duration, is_stated: bool) -> Self {
+            let stated = is_stated.then(|| sizes.iter().sum::<usize>() as u64);
+            Self { sizes: sizes.to_vec(), pause, stated, sleep: Box::pin(sleep(pause)) }
+        }
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            if self.sizes.is_empty() {
+                return Poll::Ready(None);
+            }
+            std::task::ready!(self.sleep.as_mut().poll(context));
+            let next = clock::instant() + self.pause;
+            self.sleep.as_mut().reset(next);
+            let piece = vec![b'x'; self.sizes.remove(0)];
+            Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.stated.map_or_else(SizeHint::default, SizeHint::with_exact)
+        }
+    }
+
+    fn memory(bytes: usize) -> Memory {
+        Memory::new(bytes, &Meters::new())
+    }
+
+    async fn code(body: Pieces, memory: &Memory) -> &'static str {
+        match read(body, 4 * MEBIBYTE, IDLE, memory).await {
+            Ok(_) => "",
+            Err(error) => error.unwrap().code,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_takes_its_length_and_gives_it_back_with_its_last_reference() {
+        let memory = memory(16 * MEBIBYTE);
+        for (sizes, is_stated) in [
+            (vec![100], true),
+            (vec![100], false),
+            (vec![1, 99, 3 * 65_536, 7], true),
+            (vec![65_536; 32], true),
+        ] {
+            let body = Pieces::new(&sizes, Duration::ZERO, is_stated);
+            let whole = read(body, 4 * MEBIBYTE, IDLE, &memory).await.unwrap();
+            let length: usize = sizes.iter().sum();
+            assert_eq!((whole.len(), memory.lent_bytes()), (length, length), "{sizes:?}");
+            assert!(whole.iter().all(|byte| *byte == b'x'));
+            drop(whole);
+            assert_eq!(memory.lent_bytes(), 0);
+        }
+        // Who does not state it is lent at most twice that, and never more than a body may be.
+        for count in [2, 16, 33, 63, 64] {
+            let body = Pieces::new(&vec![65_536; count], Duration::ZERO, false);
+            let whole = read(body, 4 * MEBIBYTE, IDLE, &memory).await.unwrap();
+            let lent = whole.len()..=(whole.len() * 2).min(4 * MEBIBYTE);
+            assert!(lent.contains(&memory.lent_bytes()), "{count}: {}", memory.lent_bytes());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_held_is_refused_before_it_is_read_or_as_soon_as_it_shows() {
+        let memory = memory(8 * MEBIBYTE);
+        let others = memory.lend(6 * MEBIBYTE).unwrap();
+        let two = vec![65_536; 32];
+        let began = clock::instant();
+        assert_eq!(
+            code(Pieces::new(&two, Duration::from_secs(1), true), &memory).await,
+            "overloaded"
+        );
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(code(Pieces::new(&two, Duration::ZERO, false), &memory).await, "overloaded");
+        assert_eq!(code(Pieces::new(&[MEBIBYTE], Duration::ZERO, true), &memory).await, "");
+        assert_eq!(memory.lent_bytes(), others.bytes());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_memory_is_scarce_who_is_slow_and_not_small_is_let_go() {
+        let memory = memory(16 * MEBIBYTE);
+        let slow = || Pieces::new(&[16_384; 64], Duration::from_secs(2), true);
+        assert_eq!(code(slow(), &memory).await, "", "8 KiB/s are enough in quiet times");
+        let others = memory.lend(9 * MEBIBYTE).unwrap();
+        let began = clock::instant();
+        assert_eq!(code(slow(), &memory).await, "request_timeout");
+        assert!(began.elapsed() <= IDLE * 2, "{:?}", began.elapsed());
+        let small = Pieces::new(&[2_048; 32], Duration::from_secs(1), true);
+        assert_eq!(code(small, &memory).await, "", "what is small takes little");
+        assert_eq!(memory.lent_bytes(), others.bytes());
+    }
+}
