@@ -18,6 +18,7 @@ const BYTES_MIN: u64 = 32 << 20;
 const BYTES_MAX: u64 = 1 << 30;
 /// What is taken for the memory of a machine that does not tell.
 const UNTOLD: u64 = 1 << 30;
+const MEBIBYTE: u64 = 1 << 20;
 
 /// What bodies may take together where the configuration does not say, in bytes: a quarter of the memory
 /// that this process may have, 32 MiB to 1 GiB.
@@ -28,7 +29,7 @@ pub fn default_bytes() -> u64 {
 
 fn part_of(memory: Option<u64>) -> u64 {
     // To whole mebibytes, so that it reads well.
-    let part = memory.unwrap_or(UNTOLD) / PART >> 20 << 20;
+    let part = memory.unwrap_or(UNTOLD) / PART / MEBIBYTE * MEBIBYTE;
     part.clamp(BYTES_MIN, BYTES_MAX)
 }
 
@@ -66,8 +67,6 @@ fn limit(root: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MEBIBYTE: u64 = 1 << 20;
 
     /// A system with these files.
     fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
