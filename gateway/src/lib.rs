@@ -24,6 +24,7 @@ pub mod keep;
 pub mod keys;
 pub mod limits;
 pub mod lines;
+pub mod memory;
 pub mod metrics;
 pub mod mock;
 mod page;
