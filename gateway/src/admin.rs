@@ -61,21 +61,18 @@ use crate::config::Config;
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::history::History;
+use crate::memory::Memory;
 use crate::metrics::Meters;
 use crate::page;
 use crate::proxy::{self, Intake};
 use crate::reload::Reload;
-use crate::server::{self, Door};
+use crate::server::{self, Door, Troubles};
 
-/// Connections at a time; one more is closed, so that its owner need not guess what it waits for.
-const CONNECTIONS_MAX: usize = 256;
-/// Connections of one address at a time; one more is closed, so that no stranger can take them all. What
-/// counts as one address is what does so where tokens are guessed.
-const CONNECTIONS_OF_ONE_MAX: usize = 64;
+/// This part of the connections may be one address's; one more is closed, so that no stranger can take
+/// them all. What counts as one address is what does so where tokens are guessed.
+const PART_OF_ONE: usize = 4;
 /// How long a request's body may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(10);
-/// An accept that fails is tried again after this pause.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The admin API of one gateway.
 pub struct Admin {
@@ -83,6 +80,7 @@ pub struct Admin {
     attempts: Attempts,
     strangers: Strangers,
     reload: Arc<Reload>,
+    memory: Memory,
     seat: Arc<Seat>,
     history: Arc<History>,
     events: Arc<Events>,
@@ -90,7 +88,9 @@ pub struct Admin {
     scrape: Scrape,
     aside: Aside,
     door: Door,
-    /// How many connections each address has; at most [`CONNECTIONS_MAX`] addresses.
+    /// Connections at a time; one more is closed, so that its owner need not guess what it waits for.
+    room: usize,
+    /// How many connections each address has; at most `room` addresses.
     connected: Mutex<BTreeMap<IpAddr, usize>>,
     gossip: Option<Arc<gossip::Stats>>,
     ledger: Option<redis_lua::client::Client>,
@@ -117,13 +117,14 @@ impl Admin {
         (history, events): (&Arc<History>, &Arc<Events>),
         meters: &Arc<Meters>,
         (carrier, ledger): (Option<&gossip::Carrier>, Option<&redis_lua::client::Client>),
-        (tokens, reload): (Arc<Tokens>, Arc<Reload>),
+        (tokens, reload, (memory, room)): (Arc<Tokens>, Arc<Reload>, (Memory, usize)),
     ) -> Self {
         Self {
             tokens,
             attempts: Attempts::default(),
             strangers: Strangers::default(),
             reload,
+            memory,
             seat: Arc::clone(seat),
             history: Arc::clone(history),
             events: Arc::clone(events),
@@ -131,6 +132,7 @@ impl Admin {
             scrape: Scrape::default(),
             aside: Aside::default(),
             door: Door::new(meters),
+            room,
             connected: Mutex::default(),
             gossip: carrier.map(|carrier| Arc::clone(&carrier.stats)),
             ledger: ledger.cloned(),
@@ -150,16 +152,21 @@ impl Admin {
 
     /// Serves until `stop`.
     pub async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let room = Arc::new(Semaphore::new(self.room));
+        let mut troubles = Troubles::new("operators", &self.meters);
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tokio::time::sleep(troubles.failed(&error)).await;
+                    continue;
+                }
             };
+            troubles.over();
             let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
             let address = peer.ip().to_canonical();
             let Some(entered) = Entered::new(&self, attempts::source(address)) else { continue };
@@ -361,7 +368,7 @@ impl Entered {
     fn new(admin: &Arc<Admin>, address: IpAddr) -> Option<Self> {
         let mut connected = admin.connected.lock().unwrap_or_else(PoisonError::into_inner);
         let count = connected.entry(address).or_default();
-        if *count >= CONNECTIONS_OF_ONE_MAX {
+        if *count >= (admin.room / PART_OF_ONE).max(1) {
             return None;
         }
         *count += 1;

@@ -30,13 +30,14 @@ use crate::cluster::{Courier, Parts, Seat, muster};
 use crate::config::{ClusterTls, Config};
 use crate::events::{Event, Events, Kind};
 use crate::fleet::{Fleet, Happening, Sink};
+use crate::handles;
 use crate::health::Checks;
 use crate::history::{Entry, History};
 use crate::keep::Keeper;
 use crate::metrics::{Meters, words};
 use crate::reload::{Held, Reload};
 use crate::roll::Roll;
-use crate::server::{Identity, Server};
+use crate::server::{self, Identity, Server};
 use crate::snapshot;
 use crate::trace::{Exporter, Tracer};
 use crate::upstream::{Roads, Upstream};
@@ -105,11 +106,13 @@ impl App {
             .map_err(|source| StartError::ListenAdmin { address: config.admin.listen, source })?;
         let node = HeaderValue::from_str(node).unwrap_or_else(|_| HeaderValue::from_static("node"));
         let gate = live::gate(config, (node, tracer), &fleet, &meters, None);
-        let server = Server::start(&config.server, identity.as_ref(), &roads, &gate)
+        let ways = (identity.as_ref(), &roads, &gate);
+        let server = Server::start(&config.server, ground.handles.clients, ways)
             .map_err(|source| StartError::Listen { address: config.server.listen, source })?;
         let checks = Arc::new(Checks::default());
         checks.adopt(&seat);
         let tokens = Arc::new(Tokens::new(&config.admin));
+        let share = (gate.memory.clone(), ground.handles.operators);
         let live = Live {
             seat: Arc::clone(&seat),
             meters: Arc::clone(&meters),
@@ -122,10 +125,9 @@ impl App {
             relevel: origin.relevel,
             current: Mutex::new((gate, roads)),
         };
-        let from = (origin.file, held);
-        let reload = Reload::new(config, from, Arc::new(live), (&meters, &events));
+        let reload = Reload::new(config, (origin.file, held), Arc::new(live), (&meters, &events));
         membership.spawn(Arc::clone(&reload).watch(membership.stopped()));
-        let known = (tokens, Arc::clone(&reload));
+        let known = (tokens, Arc::clone(&reload), share);
         let talk = (carrier.as_ref(), ground.ledger.as_ref());
         let admin = Admin::new(config, &seat, (&history, &events), &meters, talk, known);
         let admin = Arc::new(admin);
@@ -134,7 +136,6 @@ impl App {
         let exporter = exporter.map(|one| tokio::spawn(one.run(admin_stopped.clone())));
         let admin_task = tokio::spawn(Arc::clone(&admin).run(listener, admin_stopped));
         let (going, gone) = watch::channel(Going::Staying);
-        let told = Told::new(&seat, gone);
         let address = server.address;
         let departure = Departure {
             admin,
@@ -147,6 +148,7 @@ impl App {
             reload: Arc::clone(&reload),
         };
         Ok(Self {
+            leaving: tokio::spawn(departure.run(Told::new(&seat, gone))),
             address,
             admin_address,
             gossip_address: carrier.map(|carrier| carrier.local_addr),
@@ -156,7 +158,6 @@ impl App {
             events,
             identity,
             going,
-            leaving: tokio::spawn(departure.run(told)),
             stop_admin,
             admin_task,
             exporter,
@@ -197,6 +198,8 @@ struct Ground {
     sink: Sink,
     fleet: Arc<Fleet>,
     roads: Arc<Roads>,
+    /// Who may have how many sockets.
+    handles: handles::Handles,
     seat: Arc<Seat>,
     tracing: Option<(Arc<Tracer>, Exporter)>,
     carrier: Option<Carrier>,
@@ -226,7 +229,8 @@ impl Ground {
         if let Some(keeper) = &keeper {
             keeper.restore(&fleet);
         }
-        let roads = Roads::new(&config.pools)?;
+        let handles = handles::Handles::found(server::workers(&config.server));
+        let roads = Roads::new(&config.pools, handles.endpoints)?;
         let (mine_out, mine) = watch::channel(Mine::default());
         let (mut membership, mut service) = (Tasks::default(), Tasks::default());
         let tracing = tracing_by(config, node, &meters)?;
@@ -266,6 +270,7 @@ impl Ground {
             sink,
             fleet,
             roads,
+            handles,
             seat,
             tracing,
             carrier,

@@ -23,6 +23,7 @@ mod codes;
 mod error;
 mod file;
 mod form;
+pub(crate) mod given;
 mod limits;
 mod overrides;
 mod probe;
@@ -87,7 +88,7 @@ const MASK: &str = "***";
 /// that is refused; nothing is kept in any of these cases.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
     let text = read_text(path)?;
-    parse_overridden(&text, &file_name(path), &|variable| std::env::var(variable).ok())
+    parse_overridden(&text, &file_name(path), &given::variable)
 }
 
 /// What errors call the file at `path`: one line, whatever its name is.
@@ -245,6 +246,9 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Longest request body, in bytes; 1 KiB to 1 GiB, 10 MiB by default.
     pub max_body_bytes: usize,
+    /// What all bodies together may take that are held, in bytes; at least two of the longest, at most
+    /// 1 TiB. By default a quarter of the memory that the process may have, 32 MiB to 1 GiB.
+    pub max_body_memory_bytes: usize,
     /// Worker threads, at most 1,024; 0 is one for each core.
     pub workers: usize,
     /// Client connections of one worker, 1 to 1,000,000, 10,000 by default; more wait to be accepted.

@@ -148,6 +148,13 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message).retry_after(returns_in)
     }
 
+    /// 503: no memory is left to hold the body of another request.
+    pub fn overloaded() -> Self {
+        let message = "The gateway holds as much as it can for the moment.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
+            .retry_after(Duration::from_secs(1))
+    }
+
     /// 503: what decides about the endpoints is away, and the gateway is configured to serve nobody then.
     pub fn state_unavailable() -> Self {
         let message = "The gateway does not know the state of its endpoints for the moment.";

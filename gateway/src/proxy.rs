@@ -43,6 +43,7 @@ use crate::config::{FailClosed, Retry};
 use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::limits::Desk;
+use crate::memory::Memory;
 use crate::metrics::Meters;
 use crate::trace::Tracer;
 use crate::upstream::Upstream;
@@ -81,6 +82,8 @@ pub struct Gate {
     pub quarantine: Arc<Quarantine>,
     /// Longest body, in bytes.
     pub max_body_bytes: usize,
+    /// What holds all of them.
+    pub memory: Memory,
     /// Longest pause within a body.
     pub body_idle: Duration,
     /// Who may call from a page in a browser; `None`: nobody.

@@ -11,6 +11,7 @@
 //! and every connection finishes what it is doing; at the deadline the streams that still flow get an
 //! error event and an unclean end.
 
+mod accept;
 mod connection;
 mod door;
 mod guard;
@@ -42,14 +43,13 @@ use crate::error::ApiError;
 use crate::proxy::{Gate, Intake};
 use crate::upstream::{Roads, Upstream};
 
+pub(crate) use self::accept::Troubles;
 pub(crate) use self::door::Door;
 pub(crate) use self::tls::Pair;
 pub use self::tls::{Identity, TlsError};
 
 /// Connections waiting to be accepted, for each worker.
 const BACKLOG: i32 = 1_024;
-/// An accept that fails (no file descriptors, say) is tried again after this pause.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the kernel keeps for a client that does not read: it doubles this, for its own books.
 const SEND_BYTES_MAX: usize = 128 * 1024;
 /// A stream that is cut when a drain's time is over has this long to hand over its last event: a
@@ -124,18 +124,19 @@ impl Stop {
 }
 
 impl Server {
-    /// Binds the address and starts the workers. With an identity clients speak TLS.
+    /// Binds the address and starts the workers, which have at most `connections_max` connections together.
+    /// With an identity clients speak TLS.
     ///
     /// # Errors
     /// The address cannot be bound, or a thread or its runtime cannot be made.
     pub fn start(
         config: &config::Server,
-        identity: Option<&Arc<Identity>>,
-        roads: &Arc<Roads>,
-        gate: &Arc<Gate>,
+        connections_max: usize,
+        (identity, roads, gate): (Option<&Arc<Identity>>, &Arc<Roads>, &Arc<Gate>),
     ) -> io::Result<Self> {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = if config.workers == 0 { cores() } else { config.workers };
+        let workers = workers(config);
+        let room = room(config, workers, connections_max);
+        gate.meters.keep("client_connections_max", room.saturating_mul(workers) as f64);
         let (stop, told) = watch::channel(Stop::Serving);
         let first = bind(config.listen)?;
         let address = first.local_addr()?;
@@ -156,7 +157,7 @@ impl Server {
             };
             let desk = Arc::new(ArcSwap::from_pointee(answerer));
             desks.push(Arc::clone(&desk));
-            let (told, room) = (told.clone(), Arc::new(Semaphore::new(config.max_connections)));
+            let (told, room) = (told.clone(), Arc::new(Semaphore::new(room)));
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
             threads.push(thread.spawn(move || work(runtime, desk, listener, room, told))?);
         }
@@ -195,6 +196,30 @@ impl Server {
     }
 }
 
+/// How many workers there are to be.
+pub(crate) fn workers(config: &config::Server) -> usize {
+    match config.workers {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        workers => workers,
+    }
+}
+
+/// How many connections each worker may have: as many as configured, or its part of what the limit of
+/// open files leaves to clients.
+fn room(config: &config::Server, workers: usize, connections_max: usize) -> usize {
+    let part = (connections_max / workers.max(1)).max(1);
+    if part < config.max_connections {
+        let wanted = config.max_connections;
+        tracing::info!(
+            wanted,
+            room = part,
+            workers,
+            "the limit of open files leaves room for fewer connections than server.max_connections"
+        );
+    }
+    part.min(config.max_connections)
+}
+
 /// What answers the requests of one worker.
 struct Answerer {
     gate: Arc<Gate>,
@@ -230,7 +255,9 @@ async fn run(
             return;
         }
     };
-    let full = desk.load().gate.meters.counter("client_connections_full_total", &[]);
+    let meters = Arc::clone(&desk.load().gate.meters);
+    let full = meters.counter("client_connections_full_total", &[]);
+    let mut troubles = Troubles::new("clients", &meters);
     let mut connections = JoinSet::new();
     loop {
         // More than there is room for wait in the backlog, and the kernel turns away what does not fit
@@ -248,6 +275,7 @@ async fn run(
         while connections.try_join_next().is_some() {}
         match accepted {
             Ok((stream, _)) => {
+                troubles.over();
                 let served = serve(&desk, stream, told.clone());
                 connections.spawn(async move {
                     let _place = place;
@@ -255,8 +283,9 @@ async fn run(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                // Its place is free for as long as this takes.
+                drop(place);
+                tokio::time::sleep(troubles.failed(&error)).await;
             }
         }
     }

@@ -11,6 +11,7 @@ mod arrival;
 mod connect;
 mod headers;
 mod http2;
+mod parcel;
 mod paths;
 mod pause;
 mod pool;
@@ -26,14 +27,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use breaker::Cause;
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
 pub use self::arrival::{Arrival, ArrivalError};
 pub use self::connect::ConnectError;
 pub use self::headers::{headers_back, is_event_stream};
+pub use self::parcel::Parcel;
 pub use self::pause::{quota_pause, retry_after};
 pub use self::resolve::{Answering, Lookup};
 pub use self::roads::{RoadError, Roads};
@@ -108,13 +108,14 @@ pub struct Outgoing<'a> {
     /// The headers of whoever asked.
     pub caller: &'a HeaderMap,
     /// Its body.
-    pub body: Bytes,
+    pub body: Parcel,
 }
 
 impl Upstream {
     /// A pool for the current runtime.
     pub fn new(roads: &Arc<Roads>) -> Self {
-        let lanes = roads.destinations.iter().map(|to| Arc::new(Lane::new(Arc::clone(to))));
+        let lane = |to| Arc::new(Lane::new(Arc::clone(to), Arc::clone(&roads.sockets)));
+        let lanes = roads.destinations.iter().map(lane);
         let lanes = Arc::new(lanes.collect::<Vec<_>>());
         let swept = Arc::new(Mutex::new(Arc::clone(&lanes)));
         tokio::spawn(sweep(Arc::downgrade(&swept)));
@@ -129,7 +130,7 @@ impl Upstream {
             self.lanes.iter().map(|lane| (Arc::as_ptr(&lane.destination), lane)).collect();
         let lane = |to: &Arc<Destination>| match known.get(&Arc::as_ptr(to)) {
             Some(lane) => Arc::clone(lane),
-            None => Arc::new(Lane::new(Arc::clone(to))),
+            None => Arc::new(Lane::new(Arc::clone(to), Arc::clone(&roads.sockets))),
         };
         let lanes: Arc<Vec<_>> = Arc::new(roads.destinations.iter().map(lane).collect());
         let kept: HashSet<*const Lane> = lanes.iter().map(Arc::as_ptr).collect();
@@ -142,10 +143,10 @@ impl Upstream {
 
     /// A request to `endpoint`, with its own credential. `None`: its address cannot be written as a URI,
     /// which a checked configuration rules out.
-    pub fn request(&self, endpoint: &Endpoint, what: Outgoing<'_>) -> Option<Request<Full<Bytes>>> {
+    pub fn request(&self, endpoint: &Endpoint, what: Outgoing<'_>) -> Option<Request<Parcel>> {
         let way = self.roads.way(&endpoint.key)?;
         let target = paths::target(&endpoint.config, what.path, what.model);
-        let mut request = Request::new(Full::new(what.body));
+        let mut request = Request::new(what.body);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = target.parse().ok()?;
         let headers = request.headers_mut();
@@ -161,9 +162,9 @@ impl Upstream {
     }
 
     /// A question for a path of the endpoint's own, without a credential.
-    pub fn get(path: &str) -> Option<Request<Full<Bytes>>> {
+    pub fn get(path: &str) -> Option<Request<Parcel>> {
         let uri: Uri = path.parse().ok()?;
-        Request::get(uri).body(Full::new(Bytes::new())).ok()
+        Request::get(uri).body(Parcel::default()).ok()
     }
 
     /// Sends a request to `endpoint` and waits for the head of the answer.
@@ -176,7 +177,7 @@ impl Upstream {
     pub async fn send(
         &self,
         endpoint: &Endpoint,
-        request: Request<Full<Bytes>>,
+        request: Request<Parcel>,
     ) -> Result<Response<Arrival>, SendError> {
         let way = self.roads.way(&endpoint.key).ok_or(ConnectError::Name)?;
         let lane = self.lanes.get(way.lane).ok_or(ConnectError::Name)?;
@@ -223,7 +224,7 @@ async fn over(
     lane: &Arc<Lane>,
     way: &Way,
     found: Found,
-    mut request: Request<Full<Bytes>>,
+    mut request: Request<Parcel>,
 ) -> Result<Response<Arrival>, Lost> {
     match found {
         Found::Own(mut wire) => {

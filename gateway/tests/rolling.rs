@@ -1,6 +1,7 @@
 //! A fleet of processes whose members come and go by signals and by orders, at the cost of no request.
 //!
 //! `QUORUMGATE_ROLLS` says how many times the five are restarted one after the other; once by default.
+//! `QUORUMGATE_OLDER` names the binary of an earlier version, see `rolling/upgrade.rs`.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,6 +19,8 @@ mod load;
 mod process;
 #[path = "rolling/town.rs"]
 mod town;
+#[path = "rolling/upgrade.rs"]
+mod upgrade;
 
 use std::time::{Duration, Instant};
 

@@ -7,6 +7,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
 
+#[path = "python/mod.rs"]
+mod python;
 #[path = "schema/reference.rs"]
 mod reference;
 
@@ -20,7 +22,6 @@ use gateway::config;
 use serde_json::{Value, json};
 
 const PIN: &str = "jsonschema_rs==0.60.3";
-const CURE: &str = "install python3 with venv";
 /// Reads a schema and documents from stdin; prints which of them it accepts.
 const VALIDATE: &str = "
 import json, sys, jsonschema_rs
@@ -30,41 +31,15 @@ validator = jsonschema_rs.validator_for(asked['schema'])
 print(json.dumps([validator.is_valid(document) for document in asked['documents']]))
 ";
 
-fn run(what: &str, command: &mut Command) -> String {
-    let output = command.output();
-    let Ok(output) = output else { panic!("{what}: {output:?}; {CURE}") };
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
-    out.into_owned()
-}
-
 /// A Python with the validator, made once for all tests.
-fn python() -> &'static Path {
+fn interpreter() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
-    PYTHON.get_or_init(environment)
-}
-
-fn environment() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("jsonschema");
-    let which = "import sys; print(sys.version, sys.executable)";
-    let made_of = run("python3", Command::new("python3").args(["-c", which])) + PIN;
-    let stamp = directory.join("made-of");
-    if fs::read_to_string(&stamp).is_ok_and(|known| known == made_of) {
-        return directory.join("bin/python");
-    }
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory).unwrap();
-    run("venv", Command::new("python3").args(["-m", "venv"]).arg(&directory));
-    let python = directory.join("bin/python");
-    run("pip", Command::new(&python).args(["-m", "pip", "install", "--quiet", PIN]));
-    fs::write(stamp, made_of).unwrap();
-    python
+    PYTHON.get_or_init(|| python::environment("jsonschema", PIN).join("bin/python"))
 }
 
 /// Which documents the schema accepts.
 fn accepted_by_schema(documents: &[Value]) -> Vec<bool> {
-    let mut child = Command::new(python())
+    let mut child = Command::new(interpreter())
         .args(["-c", VALIDATE])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

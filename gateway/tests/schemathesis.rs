@@ -19,6 +19,8 @@
 
 #[path = "process/mod.rs"]
 mod process;
+#[path = "python/mod.rs"]
+mod python;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,9 +32,8 @@ use tempfile::TempDir;
 use crate::process::{Gateway, TOKEN};
 
 const READ_TOKEN: &str = "who-may-only-look-at-the-test-fleet";
-const PINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemathesis/requirements.txt");
+const PINS: &str = include_str!("schemathesis/requirements.txt");
 const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemathesis/schemathesis.toml");
-const CURE: &str = "install python3 with venv";
 /// Generated requests for each operation, beside those that cover each rule of the document.
 const EXAMPLES: &str = "10";
 /// The seed, unless one is given: the same sources ask the same.
@@ -44,34 +45,6 @@ const SECONDS_MAX: &str = "240";
 /// hours are too long, so that what fits a schema may be refused. That wrong tokens are turned away is
 /// claimed in `tests/admin`, where each comes from an address of its own: here they would be made to wait.
 const LEFT_OUT: &str = "positive_data_acceptance,ignored_auth,missing_required_header";
-
-fn run(what: &str, command: &mut Command) -> String {
-    let output = command.output();
-    let Ok(output) = output else { panic!("{what}: {output:?}; {CURE}") };
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
-    out.into_owned()
-}
-
-/// An environment with the pinned versions.
-fn environment() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
-    let which = "import sys; print(sys.version, sys.executable)";
-    let made_by = run("python3", Command::new("python3").args(["-c", which]));
-    let made_of = format!("{made_by}{}", fs::read_to_string(PINS).unwrap());
-    let stamp = directory.join("made-of");
-    if fs::read_to_string(&stamp).is_ok_and(|known| known == made_of) {
-        return directory;
-    }
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory).unwrap();
-    run("venv", Command::new("python3").args(["-m", "venv"]).arg(&directory));
-    let install = ["-m", "pip", "install", "--quiet", "-r", PINS];
-    run("pip install", Command::new(directory.join("bin/python")).args(install));
-    fs::write(stamp, made_of).unwrap();
-    directory
-}
 
 /// A gateway that asks for tokens, and its document in a file.
 async fn stage(name: &str) -> (Gateway, TempDir, PathBuf) {
@@ -111,7 +84,7 @@ async fn holds(name: &str, token: Option<&str>, phases: &str) {
     command.args(["--suppress-health-check", "all", "--warnings", "off"]);
     command.args(token.map(|token| format!("--header=Authorization: Bearer {token}")));
     command.current_dir(document.parent().unwrap());
-    tokio::task::spawn_blocking(move || run("schemathesis", &mut command)).await.unwrap();
+    tokio::task::spawn_blocking(move || python::run("schemathesis", &mut command)).await.unwrap();
     assert!(gateway.is_running(), "it has ended");
     for line in gateway.log() {
         assert!(!line.contains("\"level\":\"ERROR\"") && !line.contains("panicked"), "{line}");
@@ -120,7 +93,7 @@ async fn holds(name: &str, token: Option<&str>, phases: &str) {
 
 fn environment_once() -> &'static Path {
     static ENVIRONMENT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    ENVIRONMENT.get_or_init(environment)
+    ENVIRONMENT.get_or_init(|| python::environment("schemathesis", PINS))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,8 @@
 
 #[path = "process/mod.rs"]
 mod process;
+#[path = "python/mod.rs"]
+mod python;
 
 use std::fs;
 use std::io::Write;
@@ -42,7 +44,6 @@ const CLAIMS_SECONDS_MAX: &str = "90";
 const KEY: &str = "sk-of-the-caller";
 const KEY_OF_M: &str = "sk-of-a-narrow-caller";
 
-const PYTHON_CURE: &str = "install python3 with venv";
 const NODE_CURE: &str = "install node from version 20 on, with npm";
 
 fn run(what: &str, cure: &str, command: &mut Command) -> String {
@@ -69,23 +70,11 @@ fn environment(name: &str, made_of: &str, make: impl FnOnce(&Path)) -> PathBuf {
 }
 
 /// A Python with the pinned clients.
-fn python() -> &'static Path {
+fn interpreter() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
-        let requirements = format!("{CLAIMS}/python/requirements.txt");
-        let which = "import sys; print(sys.version, sys.executable)";
-        let made_by = run("python3", PYTHON_CURE, Command::new("python3").args(["-c", which]));
-        let made_of = format!("{made_by}{}", fs::read_to_string(&requirements).unwrap());
-        let directory = environment("sdk-python", &made_of, |directory| {
-            run("venv", PYTHON_CURE, Command::new("python3").args(["-m", "venv"]).arg(directory));
-            let install = ["-m", "pip", "install", "--quiet", "-r", &requirements];
-            run(
-                "pip install",
-                PYTHON_CURE,
-                Command::new(directory.join("bin/python")).args(install),
-            );
-        });
-        directory.join("bin/python")
+        let pins = include_str!("sdk/python/requirements.txt");
+        python::environment("sdk-python", pins).join("bin/python")
     })
 }
 
@@ -230,7 +219,7 @@ async fn claims_hold(claims: impl FnOnce() -> Command + Send + 'static) {
 }
 
 fn python_claims(of: &str) -> Command {
-    let mut command = Command::new(python());
+    let mut command = Command::new(interpreter());
     command.arg("-B").arg(format!("{CLAIMS}/python/{of}_client.py"));
     command
 }

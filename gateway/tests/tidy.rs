@@ -134,23 +134,3 @@ fn the_fleet_knows_neither_the_runtime_nor_http() {
     }
     complain(&complaints);
 }
-
-/// Where configurations of the gateway are; other programs' files have checks of their own.
-const CONFIGURATIONS: [&str; 3] = ["deploy/quorumgate.yaml", "deploy/local/", "chaos/"];
-
-#[test]
-fn every_shipped_configuration_is_accepted() {
-    let mut complaints = Vec::new();
-    for (path, text) in files(".yaml") {
-        let name = path.strip_prefix(root()).unwrap().display().to_string();
-        if !CONFIGURATIONS.iter().any(|place| name.starts_with(place)) {
-            continue;
-        }
-        let environment = |name: &str| Some(format!("value-of-{}", name.to_lowercase()));
-        if let Err(error) = gateway::config::parse(&text, &path.display().to_string(), &environment)
-        {
-            complaints.push(error.to_string());
-        }
-    }
-    complain(&complaints);
-}

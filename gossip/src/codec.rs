@@ -1,8 +1,12 @@
 //! Statements as bytes and back: the one place that knows bincode.
 //!
-//! The structures on the wire mirror those of the rule; they change only together with the format
-//! byte, and the rule's may change without them. A format that is not known is skipped by its
-//! reader, so that a rolling upgrade may mix versions.
+//! The structures on the wire mirror those of the rule, and the rule's may change without them. A
+//! rolling upgrade mixes versions, and a roll-back mixes them again, so the wire changes in three ways:
+//! - A field is appended at the end of a record: readers that do not know it skip it.
+//! - A new kind of record gets a format byte of its own: readers that do not know it skip the record.
+//! - Whatever else changes gets a new format byte, is read by one version and written by the next, so that
+//!   no version writes what its neighbours cannot read. The envelopes (sealed form, push) change in this way
+//!   only, since what is appended to them nobody has signed.
 //!
 //! # Invariants
 //! - What is decoded is within the bounds below, or an error; nothing is allocated beyond them.
@@ -150,12 +154,12 @@ pub(crate) fn encode(record: &Record) -> Result<Vec<u8>, CodecError> {
 /// Reads a record.
 ///
 /// # Errors
-/// If the bytes are no record of this version within the bounds.
+/// If the bytes do not begin with a record of this version, or are beyond the bounds.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
     if bytes.first() == Some(&MEMBER_FORMAT) {
         return decode_asked(bytes);
     }
-    let wire: WireRecord = read::<_, RECORD_MEMORY_MAX>(bytes, RECORD_BYTES_MAX)?;
+    let wire: WireRecord = read_open::<_, RECORD_MEMORY_MAX>(FORMAT, bytes, RECORD_BYTES_MAX)?;
     let body = match wire.body {
         WireBody::Card(card) => Body::Card(inward::card(card)?),
         WireBody::Pulse(pulse) => Body::Pulse(number(pulse)?),
@@ -179,7 +183,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
 }
 
 fn decode_asked(bytes: &[u8]) -> Result<Record, CodecError> {
-    let wire: WireAsked = read_as::<_, RECORD_MEMORY_MAX>(MEMBER_FORMAT, bytes, RECORD_BYTES_MAX)?;
+    let wire: WireAsked =
+        read_open::<_, RECORD_MEMORY_MAX>(MEMBER_FORMAT, bytes, RECORD_BYTES_MAX)?;
     let seq = number(wire.seq)?;
     plain(&wire.member)?;
     let member = NodeId::new(&bounded(wire.member, NODE_ID_BYTES_MAX)?);
@@ -252,18 +257,32 @@ fn write_as<T: Encode>(format: u8, wire: &T, bytes_max: usize) -> Result<Vec<u8>
     }
 }
 
+/// Reads an envelope: all of the bytes.
 fn read<T: Decode<()>, const MEMORY_MAX: usize>(
     bytes: &[u8],
     bytes_max: usize,
 ) -> Result<T, CodecError> {
-    read_as::<T, MEMORY_MAX>(FORMAT, bytes, bytes_max)
+    match split::<T, MEMORY_MAX>(FORMAT, bytes, bytes_max)? {
+        (wire, []) => Ok(wire),
+        (_, _) => Err(CodecError::Malformed),
+    }
 }
 
-fn read_as<T: Decode<()>, const MEMORY_MAX: usize>(
+/// Reads a record: the bytes, but for what a later version has appended.
+fn read_open<T: Decode<()>, const MEMORY_MAX: usize>(
     wanted: u8,
     bytes: &[u8],
     bytes_max: usize,
 ) -> Result<T, CodecError> {
+    split::<T, MEMORY_MAX>(wanted, bytes, bytes_max).map(|(wire, _)| wire)
+}
+
+/// Reads what the bytes begin with; returns what follows it, too.
+fn split<T: Decode<()>, const MEMORY_MAX: usize>(
+    wanted: u8,
+    bytes: &[u8],
+    bytes_max: usize,
+) -> Result<(T, &[u8]), CodecError> {
     if bytes.len() > bytes_max {
         return Err(CodecError::TooLong);
     }
@@ -273,11 +292,9 @@ fn read_as<T: Decode<()>, const MEMORY_MAX: usize>(
     }
     // The limit also bounds what a length prefix may make the decoder allocate.
     let config = bincode::config::standard().with_limit::<MEMORY_MAX>();
-    let decoded = bincode::decode_from_slice(rest, config).map_err(|_| CodecError::Malformed)?;
-    match decoded {
-        (wire, consumed) if consumed == rest.len() => Ok(wire),
-        _ => Err(CodecError::Malformed),
-    }
+    let (wire, consumed) =
+        bincode::decode_from_slice(rest, config).map_err(|_| CodecError::Malformed)?;
+    Ok((wire, rest.get(consumed..).unwrap_or_default()))
 }
 
 fn bounded(text: String, bytes_max: usize) -> Result<String, CodecError> {

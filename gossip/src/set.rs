@@ -186,6 +186,14 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_set_are_golden() {
+        let (bytes, _) = encode(Some(&card()), &[step(7, "chat/a")]);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "01000f02000005302e312e30036162630101001802070206636861742f6103010200fbdc050467772d31fa01";
+        assert_eq!(hex, expected);
+    }
+
+    #[test]
     fn a_record_of_another_version_takes_no_other_with_it() {
         let (mut bytes, _) = encode(Some(&card()), &[]);
         bytes.extend([0, 3, 200, 1, 2]);

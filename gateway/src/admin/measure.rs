@@ -47,6 +47,7 @@ impl Admin {
         meters
             .gauge("limit_share", &[])
             .set(1.0 / f64::from(self.seat.fleet().share().get().among()));
+        meters.gauge("body_memory_bytes", &[]).set(self.memory.lent_bytes() as f64);
         count_members(meters, &self.seat.council(), now);
         let is_named_twice = self.seat.duplicate().is_some();
         meters.gauge("name_used_twice", &[]).set(if is_named_twice { 1.0 } else { 0.0 });

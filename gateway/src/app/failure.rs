@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use gossip::GossipError;
 use redis_lua::error::RedisError;
 use redis_lua::roll::RollError;
+use rustix::io::Errno;
 
 use crate::server::TlsError;
 use crate::upstream::{self, RoadError};
@@ -69,15 +70,17 @@ impl StartError {
 }
 
 fn of_binding(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "is the port taken? end who has it, or choose another",
-        io::ErrorKind::AddrNotAvailable => {
+    match Errno::from_io_error(error) {
+        Some(Errno::ADDRINUSE) => "is the port taken? end who has it, or choose another",
+        Some(Errno::ADDRNOTAVAIL) => {
             "no interface of this machine has that address; 0.0.0.0 means all"
         }
-        io::ErrorKind::PermissionDenied => {
+        Some(Errno::AFNOSUPPORT) => "this machine has no IPv6; choose an address of IPv4",
+        Some(Errno::ACCESS | Errno::PERM) => {
             "a port below 1024 needs CAP_NET_BIND_SERVICE; choose one above"
         }
-        _ => "choose another address",
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files",
+        Some(_) | None => "choose another address",
     }
 }
 

@@ -16,6 +16,7 @@ use crate::fleet::{Changes, Fleet, Heir, Sink};
 use crate::health::Checks;
 use crate::keys::Keys;
 use crate::limits::Desk;
+use crate::memory::Memory;
 use crate::metrics::Meters;
 use crate::people::chain;
 use crate::proxy::admission::Vocabulary;
@@ -102,6 +103,7 @@ impl Adopt for Live {
         if let Some(relevel) = &self.relevel {
             relevel(&config.log.level);
         }
+        gate.memory.tell(&self.meters);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (gate, roads);
         Ok(heir.changes)
     }
@@ -129,6 +131,10 @@ pub(super) fn gate(
         quarantine: before.map(|gate| Arc::clone(&gate.quarantine)).unwrap_or_default(),
         retry: config.retry.clone(),
         max_body_bytes: config.server.max_body_bytes,
+        memory: match before {
+            Some(gate) => gate.memory.heir(config.server.max_body_memory_bytes),
+            None => Memory::new(config.server.max_body_memory_bytes, meters),
+        },
         body_idle: config.server.body_idle,
         cors: config.server.cors.as_ref().map(Cors::new),
         heartbeat: config.server.heartbeat,

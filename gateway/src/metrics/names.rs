@@ -5,12 +5,19 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 81] = [
+const OURS: [(&str, &str); 86] = [
+    ("accept_errors_total", "Connections that could not be accepted, by listener and why."),
     (
         "admission_rejects_total",
         "Requests refused before a pool was asked, by the code of the error.",
     ),
     ("attempts_total", "Requests sent to an endpoint, probes included, by how they went."),
+    ("body_memory_bytes", "Memory that is taken by bodies that are held."),
+    (
+        "body_memory_full_total",
+        "How often there was no memory for a body: a request was refused, or an answer passed on unseen.",
+    ),
+    ("body_memory_max_bytes", "Most memory that bodies may take that are held."),
     (
         "breaker_state",
         "0 closed, 1 open, 2 half-open: this node's breaker (local), or the fleet's word (cluster).",
@@ -29,6 +36,7 @@ const OURS: [(&str, &str); 81] = [
         "client_connections_full_total",
         "How often a worker had all the connections of clients that it may have.",
     ),
+    ("client_connections_max", "Connections that clients may have, all workers together."),
     (
         "cluster_flips_total",
         "Endpoints that the fleet took out (open) or let in again (close), as this node saw it.",

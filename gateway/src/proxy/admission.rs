@@ -28,7 +28,9 @@ use crate::config::FailClosed;
 use crate::error::ApiError;
 use crate::fleet::Pool;
 pub use crate::keys::Caller;
+use crate::memory::SMALL_BYTES_MAX;
 use crate::metrics::Meters;
+use crate::upstream::Parcel;
 pub use vocabulary::Vocabulary;
 
 /// JSON of a chat body carries about this many bytes for one token of prompt; a fast estimate, no
@@ -189,7 +191,7 @@ pub(super) async fn admit(
     }
     let content_type = content_type(route, &head.headers)?;
     let mut leaving = Leaving(Some(&gate.meters));
-    let body = upload::read(body, gate.max_body_bytes, gate.body_idle).await;
+    let body = upload::read(body, gate.max_body_bytes, gate.body_idle, &gate.memory).await;
     let body = body.map_err(|error| error.map_or(Refusal::Gone, Refusal::Because));
     if !matches!(body, Err(Refusal::Gone)) {
         leaving.0 = None;
@@ -379,33 +381,40 @@ impl Reading {
 
 impl Call {
     /// The body with the model named `name`, as the upstream knows it, and with the wish that a stream
-    /// report its usage, if it is to and the client said nothing about it. Every other byte stays.
-    pub fn body_for(&self, name: &str, include_usage: bool) -> Bytes {
+    /// report its usage, if it is to and the client said nothing about it. Every other byte stays; of a
+    /// body that is not small they stay where they are.
+    pub fn body_for(&self, name: &str, include_usage: bool) -> Parcel {
         const USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
         let options_at = self.options_at.filter(|_| include_usage);
         if name == self.model && options_at.is_none() {
-            return self.body.clone();
+            return self.body.clone().into();
         }
+        let (start, end) = (self.model_at.start, self.model_at.end);
+        let part = |range: Range<usize>| {
+            let is_within = range.start <= range.end && range.end <= self.body.len();
+            if is_within { self.body.slice(range) } else { Bytes::new() }
+        };
         // What stands at the same place before and after is renamed to itself.
-        let own = self.body.get(self.model_at.clone()).unwrap_or_default();
         let new = match () {
-            () if name == self.model => own.to_vec(),
-            () if self.is_form => name.as_bytes().to_vec(),
-            () => serde_json::Value::from(name).to_string().into_bytes(),
+            () if name == self.model => part(start..end),
+            () if self.is_form => Bytes::copy_from_slice(name.as_bytes()),
+            () => serde_json::Value::from(name).to_string().into(),
         };
         let split = options_at.unwrap_or(0);
-        let part = |range: Range<usize>| self.body.get(range).unwrap_or_default();
         let parts = [
             part(0..split),
-            if options_at.is_some() { USAGE } else { b"" },
-            part(split..self.model_at.start),
-            &new,
-            part(self.model_at.end..self.body.len()),
+            Bytes::from_static(if options_at.is_some() { USAGE } else { b"" }),
+            part(split..start),
+            new,
+            part(end..self.body.len()),
         ];
-        let mut spliced = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
-        for part in parts {
-            spliced.extend_from_slice(part);
+        if self.body.len() > SMALL_BYTES_MAX {
+            return Parcel::of(parts.into_iter());
         }
-        spliced.freeze()
+        let mut spliced = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+        for part in parts {
+            spliced.extend_from_slice(&part);
+        }
+        spliced.freeze().into()
     }
 }

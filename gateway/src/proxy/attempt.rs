@@ -31,6 +31,7 @@ use crate::clock;
 use crate::config::StatusClass;
 use crate::error::ApiError;
 use crate::fleet::{Admission, Pool};
+use crate::memory::{Loan, Memory};
 use crate::upstream::{self, Arrival, Outgoing, Upstream};
 
 /// What is held of a stream before its first content; more than this is passed on as it is.
@@ -73,7 +74,7 @@ pub(super) enum Rest {
 }
 
 /// The moments at which something follows for an attempt.
-struct Limits {
+struct Limits<'a> {
     /// `None` once it has passed and the evidence was given; so for the first token.
     slow_total: Option<Instant>,
     slow_first_token: Option<Instant>,
@@ -83,6 +84,8 @@ struct Limits {
     deadline: Instant,
     /// How long the endpoint was waited for.
     waited: Duration,
+    /// What holds an answer that is not small.
+    memory: &'a Memory,
 }
 
 /// What ended a wait.
@@ -101,7 +104,7 @@ pub(super) async fn run(
     pool: &Pool,
     call: &Call,
     caller: (&HeaderValue, &HeaderMap),
-    deadline: Instant,
+    (deadline, memory): (Instant, &Memory),
     admission: Admission,
 ) -> (Result<Answer, Failure>, Duration) {
     let started = clock::instant();
@@ -112,6 +115,7 @@ pub(super) async fn run(
         idle: pool.timeouts.idle,
         deadline,
         waited: Duration::ZERO,
+        memory,
     };
     let answer = send(upstream, pool, call, caller, (started, &mut limits), admission).await;
     (answer, limits.waited)
@@ -122,7 +126,7 @@ async fn send(
     pool: &Pool,
     call: &Call,
     caller: (&HeaderValue, &HeaderMap),
-    (started, limits): (Instant, &mut Limits),
+    (started, limits): (Instant, &mut Limits<'_>),
     mut admission: Admission,
 ) -> Result<Answer, Failure> {
     let endpoint = admission.endpoint().clone();
@@ -185,7 +189,7 @@ fn is_bytes(route: Route, headers: &HeaderMap) -> bool {
     may_be && kind != "text/html" && kind != "application/json" && !kind.ends_with("+json")
 }
 
-impl Limits {
+impl Limits<'_> {
     /// Until when the next piece of an answer is waited for.
     fn idle_until(&self) -> Instant {
         (clock::instant() + self.idle).min(self.deadline)
@@ -242,7 +246,7 @@ impl Limits {
 
 /// Holds a stream until its first content.
 async fn stream(
-    limits: &mut Limits,
+    limits: &mut Limits<'_>,
     mut admission: Admission,
     response: Response<Arrival>,
     first_token: Instant,
@@ -284,9 +288,10 @@ async fn stream(
     }
 }
 
-/// Holds a plain answer until it can be seen to be one.
+/// Holds a plain answer until it can be seen to be one. What there is no memory for is passed on as it
+/// comes.
 async fn plain(
-    limits: &mut Limits,
+    limits: &mut Limits<'_>,
     mut admission: Admission,
     response: Response<Arrival>,
     dialect: Dialect,
@@ -296,20 +301,26 @@ async fn plain(
         return Err(malformed(admission, Cause::Malformed));
     }
     let mut held: Vec<Bytes> = Vec::new();
-    let mut held_bytes = 0;
+    let (mut held_bytes, mut loan) = (0, None);
     while held_bytes <= PLAIN_BYTES_MAX {
         let until = limits.idle_until();
         match limits.wait(&mut admission, until, rest.frame()).await {
             Waited::TimedOut => return Err(timed_out(admission, limits.is_cut())),
             Waited::Ready(Some(Err(_))) => return Err(malformed(admission, Cause::Cut)),
-            Waited::Ready(None) => return whole(&head, &held, admission, dialect),
+            Waited::Ready(None) => return whole(&head, (&held, loan), admission, dialect),
             Waited::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     held_bytes += data.len();
                     held.push(data);
+                    if !limits.memory.cover(&mut loan, held_bytes) {
+                        break;
+                    }
                 }
             }
         }
+    }
+    if let (Some(loan), Some(last)) = (loan, held.pop()) {
+        held.push(loan.keep(last));
     }
     Ok(answer(&head, held, Rest::Json(rest, admission), limits.slow_total))
 }
@@ -317,11 +328,12 @@ async fn plain(
 /// A plain answer that has come whole.
 fn whole(
     head: &Parts,
-    held: &[Bytes],
+    (held, loan): (&[Bytes], Option<Loan>),
     mut admission: Admission,
     dialect: Dialect,
 ) -> Result<Answer, Failure> {
     let body = joined(held);
+    let body = loan.map(|loan| loan.keep(body.clone())).unwrap_or(body);
     match sse::plain(&body, dialect) {
         Plain::Good(usage) => {
             if let Some(tokens) = usage.total() {
@@ -337,7 +349,7 @@ fn whole(
 
 /// Waits for the first bytes of an answer that is passed on unseen.
 async fn bytes(
-    limits: &mut Limits,
+    limits: &mut Limits<'_>,
     mut admission: Admission,
     response: Response<Arrival>,
 ) -> Result<Answer, Failure> {
@@ -382,7 +394,7 @@ fn joined(parts: &[Bytes]) -> Bytes {
 async fn refused(
     admission: Admission,
     response: Response<Arrival>,
-    limits: &mut Limits,
+    limits: &mut Limits<'_>,
 ) -> Result<Answer, Failure> {
     let status = response.status();
     let code = status.as_u16();
@@ -426,7 +438,7 @@ async fn refused(
 async fn passed_on(
     admission: Admission,
     response: Response<Arrival>,
-    limits: &mut Limits,
+    limits: &mut Limits<'_>,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
     let body = http_body_util::Limited::new(body, PLAIN_BYTES_MAX).collect();
@@ -437,7 +449,11 @@ async fn passed_on(
         Ok(Ok(body)) => {
             admission.settle(clock::now(), Outcome::Neutral);
             let rest = Rest::Nothing(Usage::default());
-            let mut answer = answer(&head, vec![body.to_bytes()], rest, None);
+            let body = body.to_bytes();
+            let mut loan = None;
+            let _ = limits.memory.cover(&mut loan, body.len());
+            let body = loan.map(|loan| loan.keep(body.clone())).unwrap_or(body);
+            let mut answer = answer(&head, vec![body], rest, None);
             if is_retried(head.status) {
                 let no = HeaderValue::from_static("false");
                 answer.headers.insert("x-should-retry", no);

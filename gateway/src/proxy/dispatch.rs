@@ -138,7 +138,8 @@ impl Gate {
             course.tried.insert(&endpoint);
             let traced = line.trace.as_ref().map(|trace| trace.onward(caller.1));
             let caller = (caller.0, traced.as_ref().unwrap_or(caller.1));
-            let run = attempt::run(upstream, serving, call, caller, deadline, admission);
+            let bounds = (deadline, &self.memory);
+            let run = attempt::run(upstream, serving, call, caller, bounds, admission);
             let (result, waited) = run.await;
             line.waited += waited + std::mem::take(&mut course.paused);
             match result {

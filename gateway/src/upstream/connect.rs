@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 use super::resolve::Resolver;
 use super::socket::{Socket, Stream};
 use crate::config;
+use crate::handles::Taken;
 
 /// The next address is tried after this long (RFC 8305, section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -101,26 +102,30 @@ pub(super) struct Dialled {
 }
 
 impl Destination {
-    /// Makes a connection.
+    /// Makes a connection, by the right to one.
     ///
     /// # Errors
     /// [`ConnectError`]; nothing is left open.
-    pub(super) async fn dial(&self, resolver: &Arc<Resolver>) -> Result<Dialled, ConnectError> {
+    pub(super) async fn dial(
+        &self,
+        resolver: &Arc<Resolver>,
+        right: Taken,
+    ) -> Result<Dialled, ConnectError> {
         let name = match &self.host {
-            Host::Literal(address) => return self.dial_at(&[*address]).await,
+            Host::Literal(address) => return self.dial_at(&[*address], right).await,
             Host::Name(name) => name,
         };
         let addresses = resolver.resolve(name).await.ok_or(ConnectError::Name)?;
         let mut doubt = Doubt { resolver, name: Some(name) };
-        let dialled = self.dial_at(&addresses).await?;
+        let dialled = self.dial_at(&addresses, right).await?;
         doubt.name = None;
         Ok(dialled)
     }
 
-    async fn dial_at(&self, addresses: &[IpAddr]) -> Result<Dialled, ConnectError> {
+    async fn dial_at(&self, addresses: &[IpAddr], right: Taken) -> Result<Dialled, ConnectError> {
         let tcp = reach(addresses, self.port).await?;
         let Some((config, name)) = &self.tls else {
-            let socket = Socket::new(Stream::Clear(tcp));
+            let socket = Socket::new(Stream::Clear(tcp), right);
             return Ok(Dialled { socket, is_http2: self.wants_http2 });
         };
         let connector = TlsConnector::from(Arc::clone(config));
@@ -130,7 +135,8 @@ impl Destination {
             ConnectError::Tls
         })?;
         let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Dialled { socket: Socket::new(Stream::Tls(Box::new(tls))), is_http2 })
+        let socket = Socket::new(Stream::Tls(Box::new(tls)), right);
+        Ok(Dialled { socket, is_http2 })
     }
 }
 

@@ -14,8 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, Connection, SendRequest};
 use hyper::{Request, Response};
@@ -23,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::Instant;
 
 use super::SendError;
+use super::parcel::Parcel;
 use super::pulse::Pulse;
 use super::socket::Socket;
 use super::wire::Lost;
@@ -46,14 +45,14 @@ const STREAMS_MAX: usize = 1_000;
 /// A connection that requests share.
 #[derive(Clone)]
 pub(super) struct Channel {
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Parcel>,
     load: Arc<Load>,
     pulse: Arc<Pulse>,
     /// When the connection was made.
     pub(super) born: Instant,
 }
 
-type Driven = Connection<TokioIo<Socket>, Full<Bytes>, TokioExecutor>;
+type Driven = Connection<TokioIo<Socket>, Parcel, TokioExecutor>;
 
 /// How much a connection carries.
 struct Load {
@@ -134,7 +133,7 @@ impl Channel {
     /// Dropped, the stream is reset.
     pub(super) async fn ask(
         &mut self,
-        request: Request<Full<Bytes>>,
+        request: Request<Parcel>,
     ) -> Result<Response<Incoming>, Lost> {
         let reads = self.pulse.expect();
         self.sender.try_send_request(request).await.map_err(|error| {

@@ -19,6 +19,7 @@ use super::http2::{Channel, Place};
 use super::resolve::Resolver;
 use super::wire::Wire;
 use crate::clock;
+use crate::handles::Sockets;
 
 /// How long a connection rests: less than the keep-alive of common engines.
 pub(super) const IDLE: Duration = Duration::from_secs(20);
@@ -35,6 +36,8 @@ const CHANNELS_MAX: usize = 64;
 /// The connections of one worker that lead to one place.
 pub(super) struct Lane {
     pub(super) destination: Arc<Destination>,
+    /// The right to a connection, of which all workers together have so many.
+    sockets: Arc<Sockets>,
     /// A plain mutex, held for a push or a pop: a worker is one thread, and only probes share a lane
     /// among several.
     resting: Mutex<Vec<Resting>>,
@@ -69,9 +72,10 @@ impl Found {
 }
 
 impl Lane {
-    pub(super) fn new(destination: Arc<Destination>) -> Self {
+    pub(super) fn new(destination: Arc<Destination>, sockets: Arc<Sockets>) -> Self {
         Self {
             destination,
+            sockets,
             resting: Mutex::default(),
             channels: Mutex::default(),
             turnstile: Semaphore::new(1),
@@ -121,7 +125,8 @@ impl Lane {
             let found = self.channel().map(|(channel, place)| Found::Shared(channel, place));
             return found.ok_or(ConnectError::Full);
         }
-        let Dialled { socket, is_http2 } = self.destination.dial(resolver).await?;
+        let right = self.sockets.take().ok_or(ConnectError::Own)?;
+        let Dialled { socket, is_http2 } = self.destination.dial(resolver, right).await?;
         if !is_http2 {
             self.chose_http1.store(true, Ordering::Relaxed);
             let wire = Wire::open(socket).await.map_err(|_| ConnectError::Protocol)?;
@@ -159,7 +164,8 @@ impl Lane {
     pub(super) fn keep(&self, wire: Box<Wire>) {
         let now = clock::instant();
         let mut resting = guard(&self.resting);
-        if resting.len() < IDLE_MAX && now < wire.born + AGE_MAX && !self.is_closed() {
+        let has_room = resting.len() < IDLE_MAX && !self.sockets.are_scarce();
+        if has_room && now < wire.born + AGE_MAX && !self.is_closed() {
             resting.push(Resting { wire, since: now });
         }
     }

@@ -19,6 +19,7 @@ use super::headers;
 use super::resolve::{self, Lookup, Resolver};
 use super::tls::{self, TlsError, Wardrobe};
 use crate::config::{self, Protocol, UpstreamTls};
+use crate::handles::Sockets;
 
 /// Why there is no way to an endpoint.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,8 @@ pub struct Roads {
     /// Places, each once, however many endpoints lie there.
     pub(super) destinations: Vec<Arc<Destination>>,
     pub(super) resolver: Arc<Resolver>,
+    /// How many connections there may be, and are.
+    pub(super) sockets: Arc<Sockets>,
 }
 
 /// The way to one endpoint.
@@ -65,25 +68,31 @@ struct Place {
 }
 
 impl Roads {
-    /// Finds the ways, and reads every file that they need.
+    /// Finds the ways, and reads every file that they need. At most `sockets_max` connections lead along
+    /// them at once, whoever uses them.
     ///
     /// # Errors
     /// A file of TLS that is of no use; the error is one line.
-    pub fn new(pools: &[config::Pool]) -> Result<Arc<Self>, RoadError> {
-        Self::with_lookup(pools, resolve::system())
+    pub fn new(pools: &[config::Pool], sockets_max: usize) -> Result<Arc<Self>, RoadError> {
+        Self::with_lookup(pools, sockets_max, resolve::system())
     }
 
     /// The same, with names answered by `lookup`.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_lookup(pools: &[config::Pool], lookup: Lookup) -> Result<Arc<Self>, RoadError> {
+    pub fn with_lookup(
+        pools: &[config::Pool],
+        sockets_max: usize,
+        lookup: Lookup,
+    ) -> Result<Arc<Self>, RoadError> {
         let resolver = Resolver::new(lookup);
         let nothing = Self {
             ways: HashMap::new(),
             places: HashMap::new(),
             destinations: Vec::new(),
             resolver,
+            sockets: Sockets::new(sockets_max),
         };
         nothing.heir(pools)
     }
@@ -122,8 +131,8 @@ impl Roads {
             let way = Way::new(endpoint, lane, pool.timeouts.connect).map_err(refuse)?;
             ways.insert(key, way);
         }
-        let resolver = Arc::clone(&self.resolver);
-        Ok(Arc::new(Self { ways, places, destinations, resolver }))
+        let (resolver, sockets) = (Arc::clone(&self.resolver), Arc::clone(&self.sockets));
+        Ok(Arc::new(Self { ways, places, destinations, resolver, sockets }))
     }
 
     /// Forgets what is known of names to which no way leads.

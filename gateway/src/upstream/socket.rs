@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::pulse::Pulse;
+use crate::handles::Taken;
 
 /// What bytes go over.
 pub(super) enum Stream {
@@ -25,11 +26,14 @@ pub(super) enum Stream {
 pub(super) struct Socket {
     stream: Stream,
     pub(super) pulse: Arc<Pulse>,
+    /// Given back when the connection is closed.
+    _right: Taken,
 }
 
 impl Socket {
-    pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, pulse: Pulse::new() }
+    /// A connection that is there by this right.
+    pub(super) fn new(stream: Stream, right: Taken) -> Self {
+        Self { stream, pulse: Pulse::new(), _right: right }
     }
 }
 

@@ -11,8 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::{Request, Response};
@@ -20,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::SendError;
+use super::parcel::Parcel;
 use super::pulse::Pulse;
 use super::socket::Socket;
 use crate::clock;
@@ -34,7 +33,7 @@ const TURNS_MAX: usize = 16;
 
 /// A connection, with what it takes to ask over it.
 pub(super) struct Wire {
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Parcel>,
     drive: Drive,
     /// When the connection was made.
     pub(super) born: Instant,
@@ -46,7 +45,7 @@ pub(super) struct Wire {
 /// What is polled for a connection to go on.
 struct Drive {
     /// `None` once it has ended.
-    connection: Option<Connection<TokioIo<Socket>, Full<Bytes>>>,
+    connection: Option<Connection<TokioIo<Socket>, Parcel>>,
     pulse: Arc<Pulse>,
     waker: Waker,
 }
@@ -91,7 +90,7 @@ impl Wire {
     /// Dropped, the wire has an answer under way and must be dropped too.
     pub(super) async fn ask(
         &mut self,
-        mut request: Request<Full<Bytes>>,
+        mut request: Request<Parcel>,
     ) -> Result<Response<Incoming>, Lost> {
         let pulse = Arc::clone(&self.drive.pulse);
         let reads = pulse.expect();

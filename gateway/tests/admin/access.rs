@@ -224,6 +224,8 @@ async fn m16_a_stranger_cannot_take_all_the_connections() {
 
 #[tokio::test]
 async fn m16_a_connection_too_many_is_closed_at_once() {
+    // By the soft limit there may be fewer.
+    gateway::handles::raise();
     let house = house().await;
     let mut held = Vec::new();
     for host in [11, 12, 13, 14] {

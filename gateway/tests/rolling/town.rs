@@ -1,11 +1,14 @@
 //! A fleet of gateway processes that are stopped and started one after the other.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use gateway::mock::{Behaviour, Mock};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
-use std::net::SocketAddr;
 
-use crate::process::{self, Gateway, TOKEN, call, member_head, until};
+use crate::process::{self, BINARY, Gateway, TOKEN, call, member_head, until};
 
 /// Tokens of an answer, and the pause between two: a stream takes a second.
 const TOKENS: u32 = 25;
@@ -17,13 +20,27 @@ pub(crate) struct Town {
     pub(crate) mocks: [Mock; 2],
     endpoints: [SocketAddr; 2],
     delay: &'static str,
-    directory: tempfile::TempDir,
+    /// What a node that is started next runs.
+    pub(crate) binary: PathBuf,
+    /// Further sections of each node's configuration.
+    sections: &'static str,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Town {
     /// Starts `count` gateways whose new connections are served for `delay` in a drain, and waits until
     /// each knows all.
     pub(crate) async fn start(count: usize, delay: &'static str) -> Self {
+        Self::start_of(count, delay, Path::new(BINARY), "").await
+    }
+
+    /// The same of another binary, with further sections in each configuration.
+    pub(crate) async fn start_of(
+        count: usize,
+        delay: &'static str,
+        binary: &Path,
+        sections: &'static str,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let names: Vec<String> = (1..=9).map(|number| format!("gw-{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -35,7 +52,8 @@ impl Town {
             mock.set(Behaviour { tokens: TOKENS, interval_ms: pace, ..Behaviour::default() });
         }
         let endpoints = [a_address, b_address];
-        let mut town = Self { nodes: Vec::new(), mocks: [a, b], endpoints, delay, directory };
+        let (nodes, mocks, binary) = (Vec::new(), [a, b], binary.to_owned());
+        let mut town = Self { nodes, mocks, endpoints, delay, binary, sections, directory };
         for number in 1..=count {
             let seed = town.nodes.first().and_then(|node| node.gossip);
             let node = town.raise(number, seed);
@@ -52,15 +70,17 @@ impl Town {
         let head = head.replace("drain_delay: 100ms", &format!("drain_delay: {}", self.delay));
         let [a, b] = self.endpoints;
         let rows = process::endpoint_rows(&[("a", a), ("b", b)]);
+        let sections =
+            self.sections.replace("NODE", &self.directory.path().join(&name).display().to_string());
         let yaml = format!(
             "{head}  gossip_interval: 200ms
   quorum: {{ observe: 1s }}
-models:
+{sections}models:
   - name: m
     endpoints:
 {rows}"
         );
-        Gateway::serve(self.directory.path(), &name, &yaml)
+        Gateway::serve_by(Command::new(&self.binary), self.directory.path(), &name, &yaml)
     }
 
     /// Waits until each node counts `count` members, all of them live.

@@ -74,7 +74,7 @@ pub(crate) fn kit_with(
     let sink: Sink = Arc::new(|_| {});
     let fleet = Fleet::new(&config.pools, &meters, &sink);
     let endpoint = Arc::clone(fleet.endpoint(&EndpointKey::new("demo/a")).unwrap().1);
-    let roads = Roads::with_lookup(&config.pools, lookup)?;
+    let roads = Roads::with_lookup(&config.pools, usize::MAX, lookup)?;
     Ok(Kit { upstream: Upstream::new(&roads), endpoint, meters })
 }
 
@@ -87,7 +87,7 @@ impl Kit {
             content_type: HeaderValue::from_static("application/json"),
             id: &HeaderValue::from_static("id"),
             caller: &HeaderMap::new(),
-            body: Bytes::from(QUESTION),
+            body: Bytes::from(QUESTION).into(),
         };
         let request = self.upstream.request(&self.endpoint, what).unwrap();
         soon("the head", self.upstream.send(&self.endpoint, request)).await

@@ -151,13 +151,33 @@ fn a_certificate_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn trailing_and_missing_bytes_are_refused() {
+fn missing_bytes_are_refused() {
     let bytes = encode(&vote("504")).unwrap();
     for end in 0..bytes.len() {
         assert_eq!(decode(&bytes[..end]), Err(CodecError::Malformed), "{end} bytes");
     }
-    let longer = [bytes.as_slice(), &[0]].concat();
-    assert_eq!(decode(&longer), Err(CodecError::Malformed));
+}
+
+#[test]
+fn what_a_later_version_appends_to_a_record_is_skipped() {
+    let waiting = step(Stage::Waiting { remaining: Duration::from_secs(5) });
+    let asked = asked("gw-3", MemberVerb::Drain, "");
+    let pulse = Record { seq: 300, body: Body::Pulse(77) };
+    for record in [card(), vote("504"), waiting, order(), window(Vec::new()), asked, pulse] {
+        let longer = [encode(&record).unwrap().as_slice(), &[1, 250, 0, 9]].concat();
+        assert_eq!(decode(&longer), Ok(record));
+    }
+    let longest = [encode(&card()).unwrap(), vec![0; RECORD_BYTES_MAX]].concat();
+    assert_eq!(decode(&longest), Err(CodecError::TooLong));
+}
+
+#[test]
+fn nothing_is_appended_to_an_envelope() {
+    let sealed = Sealed { record: vec![1, 2, 3], scheme: 0x0403, signature: vec![4, 5] };
+    let longer = [encode_sealed(sealed).unwrap(), vec![0]].concat();
+    assert_eq!(decode_sealed(&longer), Err(CodecError::Malformed));
+    let longer = [encode_push(Push::default()).unwrap(), vec![0]].concat();
+    assert_eq!(decode_push(&longer), Err(CodecError::Malformed));
 }
 
 #[test]
@@ -170,7 +190,7 @@ fn another_format_is_told_apart_from_garbage() {
 #[test]
 fn who_knows_no_orders_to_members_skips_them() {
     let bytes = encode(&asked("gw-3", MemberVerb::Drain, "")).unwrap();
-    let older = read::<WireRecord, RECORD_MEMORY_MAX>(&bytes, RECORD_BYTES_MAX);
+    let older = read_open::<WireRecord, RECORD_MEMORY_MAX>(FORMAT, &bytes, RECORD_BYTES_MAX);
     assert_eq!(older.err(), Some(CodecError::UnknownFormat));
 }
 

@@ -3,7 +3,7 @@
 //! They mirror those of the rule, and stand apart so that the rule's may change without them.
 //!
 //! # Invariants
-//! - Nothing here changes without the format byte.
+//! - Nothing here changes without the format byte, but that fields are appended at the end of a record.
 
 use bincode::{Decode, Encode};
 

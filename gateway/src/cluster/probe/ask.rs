@@ -6,7 +6,7 @@
 
 use breaker::Cause;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 use quorum::ProbeResult;
@@ -18,7 +18,7 @@ use crate::config::{Kind, ProbeRoute, StatusClass};
 use crate::fleet::{Endpoint, Pool};
 use crate::proxy::route::Dialect;
 use crate::proxy::sse::{self, Meaning, Plain, Reader};
-use crate::upstream::{self, Arrival, Outgoing, PROBE_HEADER, Upstream};
+use crate::upstream::{self, Arrival, Outgoing, PROBE_HEADER, Parcel, Upstream};
 
 /// What is read of a probe's answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -100,7 +100,7 @@ fn request(
     pool: &Pool,
     endpoint: &Endpoint,
     mark: Mark,
-) -> Option<Request<Full<Bytes>>> {
+) -> Option<Request<Parcel>> {
     let (probe, kind) = (&endpoint.config.probe, endpoint.config.kind);
     let model = endpoint.config.upstream_model.as_deref().unwrap_or(&pool.name);
     let (prompt, most) = (&probe.prompt, probe.max_tokens);
@@ -130,7 +130,7 @@ fn request(
         content_type: HeaderValue::from_static("application/json"),
         id: &id,
         caller: &HeaderMap::new(),
-        body: Bytes::from(body.to_string()),
+        body: Bytes::from(body.to_string()).into(),
     };
     let mut request = upstream.request(endpoint, what)?;
     let name = HeaderName::from_static(PROBE_HEADER);

@@ -14,12 +14,13 @@ use super::callers::cors;
 use super::{DURATION_MAX, REPEAT, choice, file_path, listen, time};
 use crate::config::error::ConfigError;
 use crate::config::file::{
-    AdminSection, FailClosedSection, Given, LogSection, ServerSection, ServerTimeoutsSection,
-    ServerTlsSection, StateSection,
+    AdminSection, FailClosedSection, Given, LogSection, Scalar, ServerSection,
+    ServerTimeoutsSection, ServerTlsSection, StateSection,
 };
 use crate::config::scalar::{Refusal, duration, size, truth, whole};
 use crate::config::section::Section;
 use crate::config::{Admin, FailClosed, Log, LogFormat, Server, ServerTls, StateFile, Tokenizer};
+use crate::memory;
 
 const SERVER_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
@@ -28,6 +29,7 @@ const BODY_BYTES: u64 = 10 << 20;
 const BODY_BYTES_MIN: u64 = 1 << 10;
 /// Bodies are held in memory while a request may still be tried elsewhere.
 const BODY_BYTES_MAX: u64 = 1 << 30;
+const BODY_MEMORY_MAX: u64 = 1 << 40;
 const WORKERS_MAX: usize = 1_024;
 /// Each costs a file descriptor and some memory, even if it is idle.
 const CONNECTIONS: usize = 10_000;
@@ -71,6 +73,7 @@ pub(super) fn server(
     Ok(Server {
         listen: section.or("listen", &raw.listen, SERVER_LISTEN, listen)?,
         max_body_bytes: usize::try_from(max_body).unwrap_or(usize::MAX),
+        max_body_memory_bytes: body_memory(&section, &raw.max_body_memory, max_body)?,
         workers: section.or("workers", &raw.workers, 0, |text| whole(text, 0..=WORKERS_MAX))?,
         max_connections: section.or(
             "max_connections",
@@ -97,6 +100,26 @@ pub(super) fn server(
         drain_delay: or_zero("drain_delay", &raw.drain_delay, seconds(5))?,
         drain_timeout: or_zero("drain_timeout", &raw.drain_timeout, seconds(600))?,
     })
+}
+
+/// What all bodies together may take. A single one must fit in the part that is not for small ones alone,
+/// and beside another.
+fn body_memory(
+    section: &Section<'_>,
+    given: &Given<Scalar>,
+    max_body: u64,
+) -> Result<usize, ConfigError> {
+    let least = max_body.saturating_mul(2);
+    let default = memory::default_bytes().max(least);
+    let bytes = section.or("max_body_memory", given, default, |text| {
+        size(text, BODY_BYTES_MIN * 2..=BODY_MEMORY_MAX)
+    })?;
+    if bytes < least {
+        let problem = "it does not hold two bodies of server.max_body";
+        let cure = "raise it to twice that, or lower server.max_body";
+        return Err(section.refuse("max_body_memory", given.place(), problem, cure));
+    }
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn tls(

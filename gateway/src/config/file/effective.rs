@@ -127,6 +127,9 @@ fn server(server: &Server) -> ServerSection {
             max_age: duration(Duration::from_secs(u64::from(*max_age_seconds))),
         }),
         max_body: text(&size_text(u64::try_from(server.max_body_bytes).unwrap_or(u64::MAX))),
+        max_body_memory: text(&size_text(
+            u64::try_from(server.max_body_memory_bytes).unwrap_or(u64::MAX),
+        )),
         workers: number(server.workers),
         max_connections: number(server.max_connections),
         timeouts: Given::written(ServerTimeoutsSection {

@@ -82,6 +82,7 @@ section! {
         tls: ServerTlsSection,
         cors: CorsSection,
         max_body: Scalar,
+        max_body_memory: Scalar,
         workers: Scalar,
         max_connections: Scalar,
         timeouts: ServerTimeoutsSection,

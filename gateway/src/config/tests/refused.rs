@@ -403,3 +403,17 @@ fn a_slow_limit_no_request_can_cross_is_refused() {
          most 10m or raise timeouts.total",
     );
 }
+
+#[test]
+fn j08_the_memory_for_bodies_holds_two_of_them() {
+    let server = |keys: &str| format!("server: {{ {keys} }}\n{SMALLEST}");
+    let said = refusal(&server("max_body: 10MiB, max_body_memory: 19MiB"));
+    assert!(said.contains("server.max_body_memory") && said.contains("two bodies"), "{said}");
+    let told = parsed(&server("max_body: 10MiB, max_body_memory: 20MiB"));
+    assert_eq!(told.server.max_body_memory_bytes, 20 << 20);
+    // Who says nothing gets what two take, however small the machine is.
+    let giant = parsed(&server("max_body: 1GiB"));
+    assert_eq!(giant.server.max_body_memory_bytes, 2 << 30);
+    let usual = parsed(SMALLEST).server.max_body_memory_bytes;
+    assert!((32 << 20..=1 << 30).contains(&usual), "{usual}");
+}

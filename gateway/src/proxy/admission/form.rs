@@ -100,8 +100,8 @@ mod tests {
         let call = ask(&form).unwrap();
         assert_eq!((call.model.as_str(), call.is_stream), ("m", true));
         let expected = format!("{}--b--\r\n", form.concat()).replace("\nm\r", "\norg/Big-1\r");
-        assert_eq!(call.body_for("org/Big-1", true), expected);
-        assert_eq!(call.body_for("m", true), call.body);
+        assert_eq!(call.body_for("org/Big-1", true).whole(), expected);
+        assert_eq!(call.body_for("m", true).whole(), call.body);
     }
 
     #[test]

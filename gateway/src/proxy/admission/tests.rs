@@ -48,22 +48,38 @@ fn only_the_models_name_is_spliced_and_every_other_byte_stays() {
                 \"model\" : \"m\\u0061\" ,\"x\":[1e999,-0,\"\u{4f60}\\ud800\"]}";
     let call = call(body).unwrap();
     assert_eq!(call.model, "ma");
-    let spliced = call.body_for("org/big", false);
+    let spliced = call.body_for("org/big", false).whole();
     assert_eq!(text(&spliced), body.replace("\"m\\u0061\"", "\"org/big\""));
-    assert_eq!(call.body_for("ma", true), call.body);
+    assert_eq!(call.body_for("ma", true).whole(), call.body);
+}
+
+#[test]
+fn a_long_body_is_spliced_as_a_short_one_is_and_not_copied() {
+    let long = format!(
+        r#"{{"messages":[{{"role":"user","content":"{}"}}],"model":"m","stream":true}}"#,
+        "x".repeat(100_000)
+    );
+    let rule = FailClosed::default();
+    let call = asked(&rule, Route::Chat, "application/json", long.as_bytes()).unwrap();
+    let renamed = long.replace("\"m\"", "\"other\"");
+    assert_eq!(text(&call.body_for("other", false).whole()), renamed);
+    let usage = r#"{"stream_options":{"include_usage":true},"#;
+    let with_usage = renamed.replacen('{', usage, 1);
+    assert_eq!(text(&call.body_for("other", true).whole()), with_usage);
+    assert_eq!(text(&call.body_for("m", true).whole()), long.replacen('{', usage, 1));
 }
 
 #[test]
 fn usage_is_asked_for_only_in_streams_that_say_nothing_about_it() {
     let asked_for =
-        |route, body: &str| text(&on(route, body).unwrap().body_for("m", true)).to_owned();
+        |route, body: &str| text(&on(route, body).unwrap().body_for("m", true).whole()).to_owned();
     let stream = r#" { "model":"m","stream":true}"#;
     let expected = r#" {"stream_options":{"include_usage":true}, "model":"m","stream":true}"#;
     assert_eq!(asked_for(Route::Chat, stream), expected);
     assert_eq!(asked_for(Route::Completions, stream), expected);
-    let renamed = on(Route::Chat, stream).unwrap().body_for("other", true);
+    let renamed = on(Route::Chat, stream).unwrap().body_for("other", true).whole();
     assert_eq!(text(&renamed), expected.replace("\"m\"", "\"other\""));
-    assert_eq!(on(Route::Chat, stream).unwrap().body_for("m", false), stream);
+    assert_eq!(on(Route::Chat, stream).unwrap().body_for("m", false).whole(), stream);
     for (route, body) in [
         (Route::Responses, stream),
         (Route::Messages, stream),
@@ -198,7 +214,7 @@ fn deep_nesting_is_bounded_and_costs_no_stack() {
     };
     let boundless = FailClosed::default();
     let ask = |body: &str| asked(&boundless, Route::Chat, "application/json", body.as_bytes());
-    assert_eq!(ask(&nested(128)).unwrap().body_for("m", false), nested(128));
+    assert_eq!(ask(&nested(128)).unwrap().body_for("m", false).whole(), nested(128));
     for depth in [129, 100_000] {
         assert_eq!(ask(&nested(depth)).unwrap_err().code, "invalid_request");
     }

@@ -1,0 +1,144 @@
+//! The pods of the chart as plain processes: the same arguments, variables and files, the latter laid out as
+//! the kubelet does. They form a fleet, and take on another ConfigMap while they run.
+//!
+//! What is replaced is where things are: directories, the Service's name, and each port by a free one.
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::chart::Manifests;
+use crate::process::{BINARY, Gateway, TOKEN, call, until};
+
+const REPLICAS: usize = 3;
+
+/// Where a pod is.
+struct Pod {
+    directory: PathBuf,
+    /// Where it gossips. It is told so beforehand, as it must be said what it advertises.
+    gossip: SocketAddr,
+    seed: SocketAddr,
+}
+
+/// The text of a ConfigMap with everything where it is on this machine.
+fn placed(text: &str, pod: &Pod, model: SocketAddr) -> String {
+    let (directory, gossip) = (pod.directory.display(), pod.gossip);
+    let places = [
+        ("/etc/", format!("{directory}/etc/")),
+        ("/var/lib/", format!("{directory}/var/lib/")),
+        ("quorumgate-fleet:7946", pod.seed.to_string()),
+        ("0.0.0.0:8080", "127.0.0.1:0".to_owned()),
+        ("0.0.0.0:9090", "127.0.0.1:0".to_owned()),
+        ("0.0.0.0:7946", gossip.to_string()),
+        ("${POD_IP}:7946", format!("${{POD_IP}}:{}", gossip.port())),
+        ("vllm.models:8000", model.to_string()),
+        ("a:8000", model.to_string()),
+    ];
+    places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Lets the mounted ConfigMap hold `text`, as the kubelet does: a directory of its own, and one link that is
+/// replaced.
+fn mount(pod: &Path, version: &str, text: &str) {
+    let etc = pod.join("etc/quorumgate");
+    let data = etc.join(version);
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("quorumgate.yaml"), text).unwrap();
+    symlink(version, etc.join("..data_tmp")).unwrap();
+    fs::rename(etc.join("..data_tmp"), etc.join("..data")).unwrap();
+    let link = etc.join("quorumgate.yaml");
+    if !link.is_symlink() {
+        symlink("..data/quorumgate.yaml", link).unwrap();
+    }
+}
+
+/// The container's process, with its variables and no others.
+fn process(manifests: &Manifests, name: &str) -> Command {
+    let mut command = Command::new(BINARY);
+    command.env_clear();
+    for variable in manifests.container()["env"].as_array().unwrap() {
+        let from = &variable["valueFrom"];
+        let value = match from["fieldRef"]["fieldPath"].as_str() {
+            Some("metadata.name") => name,
+            Some("status.podIP") => "127.0.0.1",
+            _ => {
+                assert_eq!(from["secretKeyRef"]["key"], "token", "{variable}");
+                TOKEN
+            }
+        };
+        command.env(variable["name"].as_str().unwrap(), value);
+    }
+    command
+}
+
+/// Starts the container of the pod `name` on its files.
+fn start(manifests: &Manifests, name: &str, pod: &Pod, certs: &Path, model: SocketAddr) -> Gateway {
+    for place in ["etc/quorumgate", "etc/quorumgate-fleet", "var/lib/quorumgate"] {
+        fs::create_dir_all(pod.directory.join(place)).unwrap();
+    }
+    for entry in fs::read_dir(certs).unwrap() {
+        let file = entry.unwrap();
+        let copy = pod.directory.join("etc/quorumgate-fleet").join(file.file_name());
+        if file.file_name() != "ca.key" {
+            fs::copy(file.path(), copy).unwrap();
+        }
+    }
+    let text = placed(manifests.text(), pod, model);
+    mount(&pod.directory, "..1", &text);
+    let args = json!(["serve", "--config", "/etc/quorumgate/quorumgate.yaml"]);
+    assert_eq!(manifests.container()["args"], args);
+    // The same file, through the link.
+    Gateway::serve_by(process(manifests, name), &pod.directory, "etc/quorumgate/quorumgate", &text)
+}
+
+async fn live_members(gateway: &Gateway) -> usize {
+    let members = gateway.look("/admin/v1/members").await;
+    let live = |one: &&Value| one["state"] == "live";
+    members["members"].as_array().unwrap().iter().filter(live).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_the_chart_form_a_fleet_and_take_on_another_configmap() {
+    let manifests = Manifests::of("default");
+    let set = manifests.one("StatefulSet");
+    assert_eq!(set["spec"]["replicas"], REPLICAS);
+    let names: Vec<String> = (0..REPLICAS).map(|ordinal| format!("quorumgate-{ordinal}")).collect();
+    let (model, _mock) = crate::process::mock("gpu-a").await;
+    let directory = tempfile::tempdir().unwrap();
+    let certs = directory.path().join("certs");
+    let ids: Vec<&str> = names.iter().map(String::as_str).collect();
+    gossip::certs::throw_away(&certs, &ids).unwrap();
+    let mut seed = None;
+    let mut gateways = Vec::new();
+    for name in &names {
+        // The socket is closed at once; that somebody else gets its port of all is unlikely.
+        let gossip = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let seed = *seed.get_or_insert(gossip);
+        let pod = Pod { directory: directory.path().join(name), gossip, seed };
+        gateways.push((start(&manifests, name, &pod, &certs, model), pod));
+    }
+    for (gateway, _) in &gateways {
+        until("all are members", async || live_members(gateway).await == REPLICAS).await;
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            let path = manifests.container()[probe]["httpGet"]["path"].as_str().unwrap();
+            until(path, async || {
+                let answer = call(gateway.operators, Method::GET, path, &[], "").await;
+                answer.unwrap().0 == StatusCode::OK
+            })
+            .await;
+        }
+        assert_eq!(gateway.chat_for("example").await, StatusCode::OK);
+    }
+    let other = Manifests::of("other models").text();
+    for (gateway, pod) in &gateways {
+        mount(&pod.directory, "..2", &placed(other, pod, model));
+        gateway.signal("HUP");
+        until("the other model is served", async || gateway.chat_for("b").await == StatusCode::OK)
+            .await;
+    }
+}
