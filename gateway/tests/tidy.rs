@@ -98,6 +98,20 @@ fn nothing_is_left_over() {
 }
 
 #[test]
+fn every_link_of_a_document_leads_to_a_file() {
+    let mut complaints = Vec::new();
+    for (path, text) in files(".md") {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !target.contains("://")) {
+            if !path.parent().unwrap().join(target).exists() {
+                complaints.push(format!("{}: nothing at {target}", path.display()));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+#[test]
 fn the_two_rules_depend_on_nothing() {
     for manifest in ["gateway/breaker/Cargo.toml", "gossip/quorum/Cargo.toml"] {
         let text = fs::read_to_string(root().join(manifest)).unwrap();

@@ -39,6 +39,8 @@ pub(crate) struct Credentials {
     pub(crate) authority: Option<Authority>,
     /// Whose certificates are good; `None`: anybody's.
     pub(crate) roots: Option<Arc<RootCertStore>>,
+    /// The last second, since 1970, in which this node's certificate is good; `None` without files.
+    pub(crate) good_until: Option<u64>,
 }
 
 /// What a handshake is made of.
@@ -168,6 +170,8 @@ fn make(parts: Parts, protocol: Vec<u8>) -> Result<Credentials, rustls::Error> {
         None => None,
     };
     let roots = parts.roots.clone();
+    let own = parts.chain.first().filter(|_| roots.is_some());
+    let good_until = own.and_then(last_second_of);
     let verifier = Arc::new(AnyMember { roots: parts.roots, provider: Arc::clone(&provider) });
     let client = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -183,6 +187,7 @@ fn make(parts: Parts, protocol: Vec<u8>) -> Result<Credentials, rustls::Error> {
         material: parts.material,
         authority,
         roots,
+        good_until,
     })
 }
 

@@ -174,6 +174,7 @@ pub(crate) fn bind(
     let authority = credentials.authority.take();
     let proofs =
         Proofs { material: credentials.material.clone(), roots: credentials.roots.clone() };
+    let good_until = credentials.good_until;
     let (server, client) = configure(credentials);
     let endpoint = Endpoint::server(server, config.listen)
         .map_err(|source| GossipError::Bind { address: config.listen, source })?;
@@ -193,6 +194,7 @@ pub(crate) fn bind(
         pending: AtomicUsize::new(0),
         tasks: Mutex::default(),
     });
+    net.troubles.tell_own(good_until);
     net.spawn(inbound::accept(Arc::clone(&net)));
     Ok((NetGuard(net), authority))
 }
@@ -297,6 +299,7 @@ impl Net {
         }
         self.close_expired();
         let mut credentials = tls::load(&self.config)?;
+        self.troubles.tell_own(credentials.good_until);
         let authority = credentials.authority.take();
         {
             let mut proofs = locked(&self.proofs);

@@ -3,6 +3,8 @@
 //!
 //! What is left out by default stands there as a comment in the form of the key, and is read as well.
 
+#![expect(clippy::indexing_slicing, reason = "a test may stop loudly")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gateway::config;
@@ -50,8 +52,11 @@ const EXAMPLES: [&str; 30] = [
 const TOLD_IN_WORDS: [(&str, &str); 1] = [("ClusterTlsSection", "insecure")];
 
 /// Bounds that are told in other words: a part of a rule, or the upper one alone.
-const BOUNDS_IN_WORDS: [(&str, &str); 2] =
-    [("CircuitSection", "min_requests"), ("ServerSection", "workers")];
+const BOUNDS_IN_WORDS: [(&str, &str); 3] = [
+    ("CircuitSection", "min_requests"),
+    ("ServerSection", "max_body_memory"),
+    ("ServerSection", "workers"),
+];
 
 /// The bounds of a time that names none, as the line of `window` says; and those of a wait, which may
 /// be none.

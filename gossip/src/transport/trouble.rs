@@ -4,14 +4,19 @@
 //! each node serves, alone. Only what this node dialled itself is told, since whoever reaches the
 //! port can make a handshake fail, as often as he likes.
 //!
+//! Its own certificate is told of before it runs out: issued together, all of a fleet run out together,
+//! and then each serves alone.
+//!
 //! # Invariants
-//! - At most one line in [`SAID_EVERY`], whatever happens.
+//! - At most one line in [`SAID_EVERY`] about peers and one in [`OWN_SAID_EVERY`] about itself,
+//!   whatever happens.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use quinn::ConnectionError;
+use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -19,6 +24,14 @@ use super::locked;
 
 /// Every round dials anew what did not answer; one line a minute is seen as well as sixty.
 const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// A certificate is looked at every half minute; who has to renew it needs no more than this.
+const OWN_SAID_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// Long enough before the end for whoever has to ask for another one.
+const RENEW_DAYS: u64 = 30;
+
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// Where the codes begin by which QUIC carries an alert of TLS (RFC 9001, 4.8).
 const ALERTS: u64 = 0x100;
@@ -38,26 +51,52 @@ pub(super) enum Unlinked {
 /// What has been told.
 #[derive(Default)]
 pub(super) struct Troubles {
-    /// When the last line was written; a plain lock held for one comparison.
+    /// When the last line about a peer was written; a plain lock held for one comparison.
     said_at: Mutex<Option<Instant>>,
+    /// The same about this node's own certificate.
+    own_said_at: Mutex<Option<Instant>>,
 }
 
 impl Troubles {
     /// Tells why the peer at `address`, which this node dialled, is not talked to.
     pub(super) fn tell(&self, address: SocketAddr, why: &Unlinked) {
         let Some(cure) = cure(why) else { return };
-        if self.is_due(Instant::now()) {
+        if is_due(&self.said_at, SAID_EVERY, Instant::now()) {
             warn!(%address, "no gossip with this peer: {cure}");
         }
     }
 
-    fn is_due(&self, now: Instant) -> bool {
-        let mut said_at = locked(&self.said_at);
-        let is_due = said_at.is_none_or(|at| now >= at + SAID_EVERY);
-        if is_due {
-            *said_at = Some(now);
+    /// Tells that this node's certificate has run out or soon will, if it is good until then, in
+    /// seconds since 1970.
+    pub(super) fn tell_own(&self, good_until: Option<u64>) {
+        let end = good_until.and_then(|until| end_of(until, UnixTime::now().as_secs()));
+        let Some(end) = end else { return };
+        if is_due(&self.own_said_at, OWN_SAID_EVERY, Instant::now()) {
+            warn!(
+                "this node's certificate for gossip {end}; issue another: quorumgate certs issue NODE"
+            );
         }
-        is_due
+    }
+}
+
+fn is_due(said_at: &Mutex<Option<Instant>>, every: Duration, now: Instant) -> bool {
+    let mut said_at = locked(said_at);
+    let is_due = said_at.is_none_or(|at| now >= at + every);
+    if is_due {
+        *said_at = Some(now);
+    }
+    is_due
+}
+
+/// What to say of a certificate's end; `None` while that is far off.
+fn end_of(until: u64, now: u64) -> Option<String> {
+    match until.checked_sub(now) {
+        None => Some("has run out".to_owned()),
+        Some(left) if left < DAY_SECONDS => Some("runs out within a day".to_owned()),
+        Some(left) if left < RENEW_DAYS * DAY_SECONDS => {
+            Some(format!("runs out within {} days", left / DAY_SECONDS + 1))
+        }
+        Some(_) => None,
     }
 }
 
@@ -109,8 +148,18 @@ mod tests {
     #[test]
     fn one_line_a_minute_is_written() {
         let (troubles, begin) = (Troubles::default(), Instant::now());
-        let at = |seconds| troubles.is_due(begin + Duration::from_secs(seconds));
+        let at =
+            |seconds| is_due(&troubles.said_at, SAID_EVERY, begin + Duration::from_secs(seconds));
         assert_eq!([0, 1, 59, 60, 61, 120].map(at), [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_certificate_is_told_of_a_month_before_its_end_and_after_it() {
+        let month = RENEW_DAYS * DAY_SECONDS;
+        assert_eq!(end_of(month, 0), None);
+        assert_eq!(end_of(month - 1, 0).unwrap(), "runs out within 30 days");
+        assert_eq!(end_of(5, 5).unwrap(), "runs out within a day");
+        assert_eq!(end_of(4, 5).unwrap(), "has run out");
     }
 
     #[test]
