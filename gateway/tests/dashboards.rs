@@ -149,6 +149,27 @@ fn every_alert_says_what_to_do_and_is_tried() {
     }
 }
 
+#[test]
+fn every_alert_has_its_section_in_the_runbook() {
+    let (rules, runbook) = (read("prometheus/rules.yaml"), read("guide/runbook.md"));
+    let of =
+        |begin: &'static str| rules.lines().filter_map(move |line| line.trim().strip_prefix(begin));
+    let alerts: Vec<&str> = of("- alert: ").collect();
+    let places: Vec<&str> = of("runbook_url: ").collect();
+    let place = |alert: &&str| format!("\"deploy/guide/runbook.md#{}\"", alert.to_lowercase());
+    assert_eq!(places, alerts.iter().map(place).collect::<Vec<_>>());
+    let sections: Vec<(&str, &str)> =
+        runbook.split("\n### ").skip(1).filter_map(|section| section.split_once('\n')).collect();
+    let (told, asked): (BTreeSet<&str>, BTreeSet<&str>) =
+        (sections.iter().map(|(name, _)| *name).collect(), alerts.iter().copied().collect());
+    assert_eq!(told, asked);
+    for (name, text) in sections {
+        for part in ["\nLook: ", "\nCause, cure: ", "\nWake: "] {
+            assert!(text.contains(part), "{name} lacks {part:?}");
+        }
+    }
+}
+
 /// Every query of the dashboard is one that Prometheus can read: each is put into a rule.
 #[test]
 fn every_query_of_the_dashboard_can_be_read() {

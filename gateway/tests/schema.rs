@@ -9,6 +9,8 @@
 
 #[path = "python/mod.rs"]
 mod python;
+#[path = "schema/reference.rs"]
+mod reference;
 
 use std::fs;
 use std::io::Write;
