@@ -14,6 +14,7 @@ mod act;
 mod client;
 mod events;
 mod failure;
+mod health;
 mod help;
 mod look;
 mod name;
@@ -170,6 +171,15 @@ enum CertsVerb {
         #[arg(long, value_name = "DIRECTORY", default_value = ".")]
         dir: PathBuf,
     },
+    /// Make what is missing: the authority, and the certificate of each node; what is there stays.
+    Ensure {
+        /// The nodes' ids.
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<String>,
+        /// Where all files are.
+        #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+        dir: PathBuf,
+    },
 }
 
 /// Reads the arguments of the process, does what they say, and tells how it went.
@@ -204,6 +214,7 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
         Verb::Mock { listen, name } => run::mock(listen, &name),
         Verb::Certs { verb: CertsVerb::Init { dir } } => tools::certs_init(&dir),
         Verb::Certs { verb: CertsVerb::Issue { node, dir } } => tools::certs_issue(&dir, &node),
+        Verb::Certs { verb: CertsVerb::Ensure { nodes, dir } } => tools::certs_ensure(&dir, &nodes),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             let mut command = Arguments::command();

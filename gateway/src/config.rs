@@ -23,6 +23,7 @@ mod codes;
 mod error;
 mod file;
 mod form;
+pub(crate) mod given;
 mod limits;
 mod overrides;
 mod probe;
@@ -87,7 +88,7 @@ const MASK: &str = "***";
 /// that is refused; nothing is kept in any of these cases.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
     let text = read_text(path)?;
-    parse_overridden(&text, &file_name(path), &|variable| std::env::var(variable).ok())
+    parse_overridden(&text, &file_name(path), &given::variable)
 }
 
 /// What errors call the file at `path`: one line, whatever its name is.

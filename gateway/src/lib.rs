@@ -34,5 +34,6 @@ pub mod replay;
 pub mod roll;
 pub mod server;
 pub mod snapshot;
+pub mod supervisor;
 pub mod trace;
 pub mod upstream;

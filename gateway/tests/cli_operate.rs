@@ -236,6 +236,31 @@ async fn every_refusal_is_one_line_with_its_exit_code() {
 }
 
 #[tokio::test]
+async fn health_is_told_by_exit_code_and_without_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let (upstream, _) = process::mock("a").await;
+    let mut gateway = locked(directory.path(), upstream);
+    let admin = gateway.operators.to_string();
+    let health = async |words: &str| run(command(&admin, None, words)).await;
+    assert_eq!(health("health").await.text(), "alive\n");
+    assert!(health("health --ready").await.text().starts_with("ready"));
+    assert_eq!(health("health --ready -o json").await.json()["ready"], true);
+    let clients = gateway.clients.to_string();
+    run(command(&clients, None, "health")).await.refused(69, &["clients' listener"]);
+    run(command(&upstream.to_string(), None, "health")).await.refused(69, &["no admin API"]);
+
+    // It drains, which is no illness.
+    let order = run(command(&admin, Some(FULL), "drain single")).await;
+    assert_eq!(order.code, 0, "{}", order.err);
+    process::until("it is not ready", async || health("health --ready").await.code == 69).await;
+    health("health --ready").await.refused(69, &[&admin, "not ready", "draining"]);
+    assert_eq!(health("health").await.text(), "alive\n");
+    gateway.signal("TERM");
+    gateway.wait();
+    health("health").await.refused(69, &["connection refused"]);
+}
+
+#[tokio::test]
 async fn who_asks_at_the_wrong_address_is_told_what_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let (upstream, _) = process::mock("a").await;

@@ -7,11 +7,18 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     reason = "a test may stop loudly"
 )]
 
+#[path = "netns/apart.rs"]
+mod apart;
 #[path = "deploy/chart.rs"]
 mod chart;
+#[path = "deploy/compose.rs"]
+mod compose;
+#[path = "deploy/container.rs"]
+mod container;
 #[path = "deploy/image.rs"]
 mod image;
 #[path = "deploy/pods.rs"]
@@ -20,6 +27,11 @@ mod pods;
 mod process;
 #[path = "python/mod.rs"]
 mod python;
+#[path = "deploy/systemd.rs"]
+mod systemd;
+#[path = "netns/wires.rs"]
+#[allow(dead_code, reason = "nothing is split here")]
+mod wires;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -136,7 +136,8 @@ fn the_fleet_knows_neither_the_runtime_nor_http() {
 }
 
 /// Where configurations of the gateway are; other programs' files have checks of their own.
-const CONFIGURATIONS: [&str; 3] = ["deploy/quorumgate.yaml", "deploy/local/", "chaos/"];
+const CONFIGURATIONS: [&str; 4] =
+    ["deploy/quorumgate.yaml", "deploy/local/", "deploy/compose/gateway/", "chaos/"];
 
 #[test]
 fn every_shipped_configuration_is_accepted() {

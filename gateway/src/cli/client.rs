@@ -107,6 +107,21 @@ impl Client {
         self.ask(Method::POST, path, Bytes::from(document.to_string())).await
     }
 
+    /// Looks at `path`, one that answers 503 where something is not as it should be; whether it is.
+    ///
+    /// # Errors
+    /// There is no answer, or a refusal.
+    pub(super) async fn condition(&self, path: &str) -> Result<(bool, Answer), Failure> {
+        let (status, raw) = self.exchange(Method::GET, format!("/{path}"), Bytes::new()).await?;
+        let is_condition = status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE;
+        let value: Value = serde_json::from_slice(&raw).map_err(|_| self.stranger())?;
+        // A refusal is a document as well.
+        if !is_condition || value.get("error").is_some() {
+            return Err(self.refusal(status, &raw));
+        }
+        Ok((status.is_success(), Answer { raw, value }))
+    }
+
     /// Begins to follow `path`; `last` is the id of the last event that is known.
     ///
     /// # Errors
@@ -116,7 +131,7 @@ impl Client {
         path: &str,
         last: Option<&str>,
     ) -> Result<Following, Failure> {
-        let mut request = self.request(Method::GET, path, Bytes::new())?;
+        let mut request = self.request(Method::GET, &below_api(path), Bytes::new())?;
         let headers = request.headers_mut();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
@@ -138,21 +153,30 @@ impl Client {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, Failure> {
-        let request = self.request(method.clone(), path, body)?;
-        let exchange = async {
-            let response = self.send(request).await?;
-            let status = response.status();
-            Ok((status, self.whole(response, &method).await?))
-        };
-        let (status, raw) = match timeout(ANSWER, exchange).await {
-            Ok(exchanged) => exchanged?,
-            Err(_) => return Err(self.late(&method)),
-        };
+        let (status, raw) = self.exchange(method, below_api(path), body).await?;
         if !status.is_success() {
             return Err(self.refusal(status, &raw));
         }
         let value = serde_json::from_slice(&raw).map_err(|_| self.stranger())?;
         Ok(Answer { raw, value })
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let request = self.request(method.clone(), &path, body)?;
+        let exchange = async {
+            let response = self.send(request).await?;
+            let status = response.status();
+            Ok((status, self.whole(response, &method).await?))
+        };
+        match timeout(ANSWER, exchange).await {
+            Ok(exchanged) => exchanged,
+            Err(_) => Err(self.late(&method)),
+        }
     }
 
     fn request(
@@ -163,7 +187,7 @@ impl Client {
     ) -> Result<Request<Full<Bytes>>, Failure> {
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("/admin/v1/{path}"))
+            .uri(path)
             .header(HOST, &self.authority)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json");
@@ -276,6 +300,11 @@ impl Client {
         };
         failure.word(code)
     }
+}
+
+/// The whole path of what begins behind `/admin/v1/`.
+fn below_api(path: &str) -> String {
+    format!("/admin/v1/{path}")
 }
 
 /// The token in `file`, without the line break at its end.

@@ -15,6 +15,7 @@ Look (which endpoint is out, and why?)
   members     the gateways of the fleet   quorumgate members
   cluster     can it decide?              quorumgate cluster
   config      the configuration in force  quorumgate config
+  health      alive? or ready for clients quorumgate health --ready
   events      what happens, followed      quorumgate events
   top         all of it, live             quorumgate top
 
@@ -58,6 +59,11 @@ pub(super) const CODES: &str = "\
 The token is taken from QUORUMGATE_TOKEN or from --token-file.
 Exit codes: 0 done, 64 the command is wrong, 65 refused (no such endpoint or
 member, or not as things stand), 69 no answer, 77 the token does not allow it.";
+
+/// Below the help of `health`.
+pub(super) const HEALTH: &str = "\
+No token is needed. It is what HEALTHCHECK of an image and an exec probe run.
+Exit codes: 0 it is, 64 the command is wrong, 69 it is not, or no answer.";
 
 /// Below the help of every verb that asks nobody.
 pub(super) const LOCAL_CODES: &str = "Exit codes: 0 done, 64 the command or the file is wrong.";

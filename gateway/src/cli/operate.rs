@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::client::{Client, Where};
 use super::failure::Failure;
-use super::{Output, act, events, help, look, top};
+use super::{Output, act, events, health, help, look, top};
 
 /// What all of these verbs take.
 #[derive(clap::Args)]
@@ -81,6 +81,15 @@ pub(super) enum Verb {
     /// Print the configuration that holds, secrets masked.
     #[command(after_help = help::CODES)]
     Config {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Tell by exit code whether the gateway is alive, or should get clients.
+    #[command(after_help = help::HEALTH)]
+    Health {
+        /// Ask whether it should get clients: a gateway that drains is alive and should not.
+        #[arg(long)]
+        ready: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -161,6 +170,9 @@ pub(super) fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Members { common } => ask(&common, look::members),
         Verb::Cluster { common } => ask(&common, look::cluster),
         Verb::Config { common } => ask(&common, look::config),
+        Verb::Health { ready, common } => {
+            ask(&common, async |client: &Client, output| health::ask(client, ready, output).await)
+        }
         Verb::Events { since, no_follow, common } => {
             ask(&common, async |client: &Client, output| {
                 events::follow(client, since.as_deref(), no_follow, output).await

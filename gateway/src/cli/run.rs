@@ -15,6 +15,7 @@ use gateway::handles;
 use gateway::lines::Lines;
 use gateway::mock::{self, Mock};
 use gateway::people::chain;
+use gateway::supervisor::{Stage, Supervisor};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -24,6 +25,9 @@ use super::failure::{Failure, INTERRUPTED, TERMINATED};
 const CONTROL_THREADS: usize = 2;
 /// When everything has ended, calls into the system that still run get this long.
 const LEFTOVERS_MAX: Duration = Duration::from_millis(500);
+/// What an end takes beside the drain that is configured: the last word to the fleet, the state file, and
+/// a machine under load.
+const END: Duration = Duration::from_secs(15);
 
 /// Runs a gateway until it is told to stop.
 pub(super) fn serve(file: &Path) -> Result<(), Failure> {
@@ -116,10 +120,16 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
     lines.count(app.meters.counter("log_lines_lost_total", &[]));
     tracing::info!(clients = %app.address, operators = %app.admin_address,
         gossip = ?app.gossip_address, node = %app.seat.me, "serving");
+    let supervisor = Supervisor::from_environment();
+    supervisor.tell(Stage::Ready);
     let hear_reloads = async {
         while hang_up.recv().await.is_some() {
+            supervisor.tell(Stage::Reloading);
             // What became of it is in the log.
-            let _ = app.reload.reload().await;
+            match app.reload.reload().await {
+                Ok(_) => supervisor.tell(Stage::Ready),
+                Err(why) => supervisor.tell(Stage::Refused(&why)),
+            }
         }
         std::future::pending().await
     };
@@ -128,6 +138,8 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    let drain = &app.reload.config().server;
+    supervisor.tell(Stage::Stopping(drain.drain_delay + drain.drain_timeout + END));
     let hurry = app.hurry();
     let mut leaving = pin!(app.shutdown());
     let code = tokio::select! {
@@ -144,9 +156,12 @@ async fn serve_mock(listen: SocketAddr, name: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::unavailable(format!("{listen}: {error}"));
     let listener = tokio::net::TcpListener::bind(listen).await.map_err(failed)?;
     tracing::info!(address = %listener.local_addr().map_err(failed)?, name, "mock model server");
+    // The first process of a container has no signal that ends it but those it hears.
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     tokio::select! {
         served = mock::serve(listener, Mock::new(name)) => served.map_err(failed),
         _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = terminate.recv() => Ok(()),
     }
 }
 

@@ -49,6 +49,19 @@ pub(super) fn certs_issue(dir: &Path, node: &str) -> Result<(), Failure> {
     gossip::certs::issue(dir, node).map_err(|error| Failure::unavailable(chain(&error)))
 }
 
+/// Makes what is missing of an authority and the nodes' certificates, so that it can be run at every start.
+pub(super) fn certs_ensure(dir: &Path, nodes: &[String]) -> Result<(), Failure> {
+    if !dir.join("ca.crt").exists() {
+        certs_init(dir)?;
+    }
+    for node in nodes {
+        if !dir.join(format!("{node}.crt")).exists() {
+            certs_issue(dir, node)?;
+        }
+    }
+    Ok(())
+}
+
 /// Prints the JSON Schema of the configuration.
 pub(super) fn schema() -> Result<(), Failure> {
     say(&format!("{:#}\n", config::schema()))

@@ -9,14 +9,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, given};
 
 /// Names of variables; a file of bounded length holds so many only.
 pub(super) type Names = BTreeSet<String>;
 
 /// Reads a text of the owner's, and which variables it names.
 pub(super) fn parse_own(text: &str, name: &str) -> (Result<Config, String>, Names) {
-    read(text, name, &|variable| std::env::var(variable).ok())
+    read(text, name, &given::variable)
 }
 
 /// Reads a text of somebody else's, and what may be shown of it: the YAML that it amounts to with words
@@ -29,8 +29,7 @@ pub(super) fn parse_foreign(
     name: &str,
     allowed: &Names,
 ) -> Result<(Config, Option<String>), String> {
-    let given =
-        |variable: &str| std::env::var(variable).ok().filter(|_| allowed.contains(variable));
+    let given = |variable: &str| given::variable(variable).filter(|_| allowed.contains(variable));
     let (config, named) = read(text, name, &given);
     if let Some(foreign) = named.iter().find(|variable| !allowed.contains(*variable)) {
         return Err(format!(
@@ -44,7 +43,7 @@ pub(super) fn parse_foreign(
         return Ok((config, Some(yaml)));
     }
     let (masked, _) = read(text, name, &|variable| {
-        std::env::var(variable).ok().filter(|value| !value.is_empty()).map(|_| mask(variable))
+        given::variable(variable).filter(|value| !value.is_empty()).map(|_| mask(variable))
     });
     Ok((config, masked.ok().map(|masked| masked.effective_yaml())))
 }

@@ -60,13 +60,13 @@ impl Gateway {
     pub(crate) fn serve_by(mut by: Command, directory: &Path, name: &str, yaml: &str) -> Self {
         let file = directory.join(format!("{name}.yaml"));
         std::fs::write(&file, yaml).unwrap();
-        let mut child = by
-            .args(["serve", "--config"])
-            .arg(&file)
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        by.args(["serve", "--config"]).arg(&file);
+        Self::serve_whole(by, name)
+    }
+
+    /// The same by a command that lacks nothing.
+    pub(crate) fn serve_whole(mut by: Command, name: &str) -> Self {
+        let mut child = by.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let (served, serving) = std::sync::mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();

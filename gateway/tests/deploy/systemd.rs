@@ -1,0 +1,123 @@
+//! The unit: accepted by systemd's own checks, and told by the process what it waits for.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::process::{BINARY, Gateway, PATIENCE};
+use crate::{python, repository};
+
+const CURE: &str = "systemd-analyze is missing or older than 250; install systemd";
+/// How exposed the unit may be in the eyes of systemd-analyze, in tenths: what is left is that a gateway
+/// talks to networks, and to whoever supervises it.
+const EXPOSURE_MAX: &str = "15";
+
+fn unit() -> String {
+    std::fs::read_to_string(repository("deploy/systemd/quorumgate.service")).unwrap()
+}
+
+/// What the unit says of a setting, the last time it does.
+fn setting(name: &str) -> String {
+    let unit = unit();
+    let values = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    values.last().unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
+}
+
+/// The unit in a directory of its own, with the binary of this test where it names the installed one.
+fn installed() -> (TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("quorumgate.service");
+    std::fs::write(&file, unit().replace("/usr/bin/quorumgate", BINARY)).unwrap();
+    (directory, file)
+}
+
+fn systemd_analyze(arguments: &[&str], file: &std::path::Path) -> String {
+    let mut command = Command::new("systemd-analyze");
+    let output = command.args(arguments).arg(file).output();
+    let Ok(output) = output else { panic!("{CURE}") };
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "systemd-analyze {arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn systemd_accepts_the_unit_without_a_word() {
+    let (_directory, file) = installed();
+    assert_eq!(systemd_analyze(&["verify", "--man=no"], &file), "");
+}
+
+#[test]
+fn the_unit_is_hardly_exposed() {
+    let (_directory, file) = installed();
+    let threshold = format!("--threshold={EXPOSURE_MAX}");
+    systemd_analyze(&["security", "--offline=true", "--no-pager", &threshold], &file);
+}
+
+#[test]
+fn the_unit_waits_as_long_as_the_default_drain_takes() {
+    let model = "models: [ { name: m, endpoints: [ { name: a, address: \"http://a\" } ] } ]";
+    let config = gateway::config::parse(model, "defaults", &|_| None).unwrap();
+    let drain = config.server.drain_delay + config.server.drain_timeout;
+    let seconds = setting("TimeoutStopSec").trim_end_matches('s').parse().unwrap();
+    let waits = Duration::from_secs(seconds);
+    assert!(drain + Duration::from_secs(10) <= waits, "{drain:?}, and {waits:?} are waited");
+    assert_eq!(setting("Type"), "notify");
+}
+
+#[test]
+fn the_process_tells_the_manager_every_stage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut room = [0; 512];
+        let length = socket.recv(&mut room).unwrap();
+        String::from_utf8(room[..length].to_vec()).unwrap()
+    };
+    let yaml = "server: { listen: 127.0.0.1:0, workers: 1, drain_delay: 0s, drain_timeout: 7s }
+admin: { listen: 127.0.0.1:0, token: \"${QUORUMGATE_TOKEN}\" }
+log: { format: json, level: info }
+models: [ { name: m, endpoints: [ { name: a, address: \"http://127.0.0.1:9\" } ] } ]
+";
+    // As systemd gives a token, and not in the environment.
+    std::fs::write(directory.path().join("QUORUMGATE_TOKEN"), "of-the-operators\n").unwrap();
+    let mut command = Command::new(BINARY);
+    command.env("NOTIFY_SOCKET", &path).env("CREDENTIALS_DIRECTORY", directory.path());
+    command.env_remove("QUORUMGATE_TOKEN");
+    let mut gateway = Gateway::serve_by(command, directory.path(), "gw", yaml);
+    assert_eq!(heard(), "READY=1\nSTATUS=serving\n");
+
+    let file = directory.path().join("gw.yaml");
+    std::fs::write(&file, yaml.replace("7s", "9s")).unwrap();
+    gateway.signal("HUP");
+    assert_eq!([heard(), heard()], ["RELOADING=1\n", "READY=1\nSTATUS=serving\n"]);
+    std::fs::write(&file, yaml.replace("models", "modles")).unwrap();
+    gateway.signal("HUP");
+    assert_eq!(heard(), "RELOADING=1\n");
+    let refused = heard();
+    assert!(refused.starts_with("READY=1\nSTATUS=") && refused.contains("modles"), "{refused}");
+
+    gateway.signal("TERM");
+    // The drain that the configuration of the moment allows, and 15 s for the end.
+    assert_eq!(heard(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=24000000\n");
+    assert_eq!(gateway.wait(), Some(0));
+}
+
+#[test]
+fn the_user_of_the_unit_is_the_one_that_sysusers_makes() {
+    let made = std::fs::read_to_string(repository("deploy/systemd/quorumgate.sysusers")).unwrap();
+    let line = format!("u {} ", setting("User"));
+    assert!(made.lines().any(|entry| entry.starts_with(&line)), "{made}");
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("etc")).unwrap();
+    let mut sysusers = Command::new("systemd-sysusers");
+    sysusers.arg("--root").arg(root.path()).arg("--inline");
+    sysusers.args(made.lines().filter(|entry| !entry.starts_with('#')));
+    python::run("systemd-sysusers", &mut sysusers);
+    let users = std::fs::read_to_string(root.path().join("etc/passwd")).unwrap();
+    assert!(users.contains("quorumgate") && users.contains("nologin"), "{users}");
+}
