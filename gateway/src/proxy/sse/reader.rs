@@ -12,7 +12,7 @@ use memchr::memchr2;
 /// Data of an event beyond this is not looked at; an ordinary event has a few hundred bytes.
 const DATA_BYTES_MAX: usize = 128 * 1024;
 /// Longest name of an event; those in use have at most about fifty bytes.
-const NAME_BYTES_MAX: usize = 128;
+pub(super) const NAME_BYTES_MAX: usize = 128;
 /// The last bytes of an event whose data is longer than what is looked at: there stands what it took.
 const LAST_BYTES_MAX: usize = 2 * 1024;
 /// A buffer that one long event has made larger than this is given back.
