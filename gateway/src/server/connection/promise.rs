@@ -197,3 +197,24 @@ async fn serve(listener: TcpListener, got: Arc<Mutex<Vec<Vec<u8>>>>) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_goes_on_once_and_whole_whatever_stands_around_it() {
+        let body = r#"{"model":"m","messages":[]}"#;
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nCookie: b=c\r\n";
+        let whole = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        let chunks = format!("{head}Transfer-Encoding: chunked\r\n\r\n1b\r\n{body}\r\n0\r\n\r\n");
+        let refused = format!("{head}Content-Length: 1, 1\r\n\r\n{body}");
+        let said = [whole, chunks, refused].concat();
+        for size in [1, 7, said.len()] {
+            let got = STAGE.with(|stage| stage.say(said.as_bytes(), size));
+            let bodies: Vec<_> = got.iter().flat_map(|one| read(one)).map(|one| one.body).collect();
+            let expected = Some(body.as_bytes().to_vec());
+            assert_eq!(bodies, [expected.clone(), expected], "in pieces of {size}");
+        }
+    }
+}
