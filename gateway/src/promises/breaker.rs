@@ -26,7 +26,7 @@ const STEPS_MAX: usize = 200;
 /// The bytes choose a rule, then steps and pauses until they are used up. Then the process stops and
 /// starts again, and what took over lives on for as many steps by chance.
 pub(super) fn schedules(bytes: &[u8]) {
-    let chance = &mut Chance { state: 0, said: bytes.to_vec().into_iter() };
+    let chance = &mut Chance { state: 0, said: Vec::from(bytes).into_iter() };
     let mut world = World::new(chance);
     let mut steps = 0;
     while steps < STEPS_MAX && chance.said.len() > 0 {
