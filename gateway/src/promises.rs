@@ -44,7 +44,7 @@ promises! {
     /// The context of a trace that is taken is passed on as it is.
     traceparent: crate::trace::context_promise;
     /// A configuration that is accepted amounts to one that is accepted and amounts to the same; a refusal
-    /// is one line without secrets.
+    /// is one line.
     config: crate::config::config_promise;
     /// A value that is read is written as one that reads the same.
     values: crate::config::values_promise;
