@@ -36,7 +36,6 @@ binaries=$(cargo metadata --format-version 1 --no-deps --locked | sed 's/.*"targ
 run() {
   local target=$1 seconds=$2 log=$home/$1.log dictionary=()
   [ -f "dict/$target.dict" ] && dictionary=("-dict=dict/$target.dict")
-  mkdir -p "$home/corpus/$target" "$home/found/$target"
   TIMEFORMAT="%U %S"
   # The fuzzer's own exit is told by what it has left in the folder of findings.
   { time "$binaries/$target" "$home/corpus/$target" "corpus/$target" -max_total_time="$seconds" \
@@ -47,10 +46,11 @@ run() {
   read -r coverage features corpus < <(sed -n 's/.* cov: \([0-9]*\) ft: \([0-9]*\) corp: \([0-9]*\).*/\1 \2 \3/p' "$log" | tail -1) || true
 }
 
-found() { find "$home/found/$1" -type f 2>/dev/null | wc -l; }
+found() { find "$home/found/$1" -type f | wc -l; }
 
 status=0
 for target in "${targets[@]}"; do
+  mkdir -p "$home/corpus/$target" "$home/found/$target"
   spent=0 total=0 coverage=0 features=0 corpus=0 before=$(found "$target")
   # The time that a run takes is no less than the CPU's, so that further runs may be needed.
   while [ "$spent" -lt "$budget" ] && [ "$(found "$target")" -eq "$before" ]; do

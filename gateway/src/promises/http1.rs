@@ -189,8 +189,9 @@ fn generous_head(bytes: &[u8]) -> Result<Option<Head>, ()> {
     };
     let mut framing = Framing::Length(0);
     for field in request.headers.iter() {
-        let value = std::str::from_utf8(field.value).unwrap_or_default().trim();
-        if field.name.eq_ignore_ascii_case("transfer-encoding") && value.ends_with("hunked") {
+        let value =
+            std::str::from_utf8(field.value).unwrap_or_default().trim().to_ascii_lowercase();
+        if field.name.eq_ignore_ascii_case("transfer-encoding") && value.ends_with("chunked") {
             framing = Framing::Chunked;
         } else if field.name.eq_ignore_ascii_case("content-length")
             && matches!(framing, Framing::Length(_))
