@@ -15,6 +15,8 @@
 
 mod begun;
 mod http1;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod promise;
 
 use std::convert::Infallible;
 use std::future::Future;
