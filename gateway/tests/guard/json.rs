@@ -51,15 +51,15 @@ async fn j10_j11_j22_what_is_not_read_is_passed_on_byte_for_byte_and_refused_by_
     let ward = Ward::new().await;
     let bomb = "(a+)+$|".repeat(20_000);
     let mut deep = String::new();
-    for _ in 0..100 {
+    for _ in 0..50 {
         deep.push_str("{\"anyOf\":[");
     }
     deep.push_str("null");
-    deep.push_str(&"]}".repeat(100));
+    deep.push_str(&"]}".repeat(50));
     let mut asked = 0;
     for more in [
         r#""x":"\ud800""#,
-        r#""\udfff\ud800":"\ud83d\ude00""#,
+        r#""x":{"\udfff\ud800":"\ud83d\ude00"}"#,
         r#""x":[-0,1e999,1234567890123456789012345678901234567890,0.1e-400]"#,
         &format!(r#""response_format":{{"schema":{{"pattern":"{bomb}"}}}}"#),
         &format!(r#""tools":[{{"function":{{"parameters":{deep}}}}}]"#),
@@ -74,7 +74,15 @@ async fn j10_j11_j22_what_is_not_read_is_passed_on_byte_for_byte_and_refused_by_
     let large = format!(r#""tools":"{}""#, "y".repeat(4 * 1024 * 1024));
     let body = QUESTION.replacen('{', &format!("{{{large},"), 1);
     refuses(&ward, "", body.as_bytes(), 413, "body_too_large").await;
-    for bad in [r#""x":"\ud80""#, r#""x":"\u00g0""#, r#""x":NaN"#, r#""x":01"#, r#""x":1."#] {
+    // A name at the top might be one that is read, and is.
+    for bad in [
+        r#""\ud800":1"#,
+        r#""x":"\ud80""#,
+        r#""x":"\u00g0""#,
+        r#""x":NaN"#,
+        r#""x":01"#,
+        r#""x":1."#,
+    ] {
         let body = QUESTION.replacen('{', &format!("{{{bad},"), 1);
         refuses(&ward, "", body.as_bytes(), 400, INVALID).await;
     }

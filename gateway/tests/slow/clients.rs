@@ -1,9 +1,10 @@
 //! Clients that take their time, each in its own way, until they are let go.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::process::{PATIENCE, chat_body};
@@ -61,8 +62,7 @@ impl Kind {
             match self {
                 Self::Silent | Self::Http2 => reads(&mut stream).await,
                 Self::Head | Self::Body => drips(&mut stream).await,
-                // What has come stands before the end, which only an error tells.
-                Self::Reader => drop(stream.ready(Interest::ERROR).await),
+                Self::Reader => pokes(&stream).await,
             }
         };
         let is_gone = tokio::time::timeout(PATIENCE, stays).await;
@@ -75,6 +75,14 @@ impl Kind {
 async fn reads(stream: &mut TcpStream) {
     let mut piece = [0; 1024];
     while !matches!(stream.read(&mut piece).await, Ok(0) | Err(_)) {}
+}
+
+/// Reads nothing and says a byte from time to time, until there is nobody to hear it: a reset that comes
+/// behind what was not read is none to a kernel, which asks at the next byte.
+async fn pokes(stream: &TcpStream) {
+    while !matches!(stream.try_write(b"G"), Err(error) if error.kind() != ErrorKind::WouldBlock) {
+        tokio::time::sleep(DRIP).await;
+    }
 }
 
 /// Reads until the end and says a byte from time to time.

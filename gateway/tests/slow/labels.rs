@@ -112,7 +112,9 @@ models:
 /// The names and labels of all series.
 fn series(page: &str) -> Vec<&str> {
     let lines = page.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    lines.map(|line| line.rsplit_once(' ').unwrap().0).collect()
+    let mut series: Vec<_> = lines.map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    series.sort_unstable();
+    series
 }
 
 /// Asserts that a line does nothing to a terminal and is no longer than a line may be.

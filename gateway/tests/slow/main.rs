@@ -19,3 +19,5 @@ mod clients;
 mod crowd;
 mod labels;
 mod load;
+mod orphans;
+mod threats;
