@@ -196,7 +196,7 @@ impl Entry {
     async fn secured<A, F, B>(
         &self,
         identity: &Identity,
-        stream: Patient<TcpStream>,
+        stream: Patient,
         answer: A,
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>
