@@ -51,6 +51,8 @@ use self::audit::{Caller, Strangers};
 pub use self::auth::Tokens;
 use self::auth::{Keys, Role, Stranger};
 use self::path::Bound;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::path::promise as path_promise;
 use self::payload::Payload;
 use self::route::{Access, Asked, Deed, ROOT, Route};
 use self::scrape::Scrape;

@@ -422,3 +422,11 @@ fn sink(
         wake.notify_one();
     })
 }
+
+/// What every request needs to know by `config`, with nothing around it: no node, no checks, no limits of
+/// a fleet.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn gate_of(config: &Config, meters: &Arc<Meters>) -> Arc<crate::proxy::Gate> {
+    let fleet = Arc::new(Fleet::new(&config.pools, meters, &(Arc::new(|_| {}) as _)));
+    live::gate(config, (HeaderValue::from_static("n"), None), &fleet, meters, None)
+}

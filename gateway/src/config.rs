@@ -27,6 +27,8 @@ pub(crate) mod given;
 mod limits;
 mod overrides;
 mod probe;
+#[cfg(any(test, feature = "fuzzing"))]
+mod promise;
 mod scalar;
 mod schema;
 mod secret;
@@ -49,6 +51,8 @@ pub use limits::{
     Protocol, Retry, RetryOn, ServerTls, Tokenizer, UpstreamTls,
 };
 pub use probe::{Kind, Probe, ProbeRoute, TenantScope};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use promise::{values as values_promise, whole as config_promise};
 pub use schema::schema;
 pub use secret::Secret;
 pub use telemetry::Otlp;

@@ -29,6 +29,9 @@ pub mod metrics;
 pub mod mock;
 mod page;
 pub mod people;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod promises;
 pub mod proxy;
 pub mod reload;
 pub mod replay;

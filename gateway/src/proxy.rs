@@ -30,6 +30,8 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::admission::promise::{form as form_promise, json as json_promise};
 use self::admission::{Admitted, Refusal, Vocabulary};
 use self::early::{Course, Early};
 pub use self::intake::Intake;
@@ -38,6 +40,8 @@ pub use self::quarantine::Quarantine;
 pub(crate) use self::relay::End;
 use self::relay::{Interrupted, Relay};
 use self::route::Route;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::sse::promise::{answer as answer_promise, stream as sse_promise};
 use crate::clock;
 use crate::config::{FailClosed, Retry};
 use crate::fleet::Fleet;

@@ -38,6 +38,8 @@ use std::time::Duration;
 
 use breaker::{Permit, SlowKind};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::line::promise;
 use self::line::{Next, Request};
 use self::track::Track;
 use crate::config::Config;

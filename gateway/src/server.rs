@@ -44,7 +44,11 @@ use crate::proxy::{Gate, Intake};
 use crate::upstream::{Roads, Upstream};
 
 pub(crate) use self::accept::Troubles;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::connection::promise::keep as forward_promise;
 pub(crate) use self::door::Door;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::guard::promise::keep as guard_promise;
 pub(crate) use self::tls::Pair;
 pub use self::tls::{Identity, TlsError};
 

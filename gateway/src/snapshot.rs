@@ -24,10 +24,15 @@ use std::time::Duration;
 use crate::snapshot::format::{FILE_BYTES_MAX, Unfit};
 
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+mod promise;
 mod reason;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::promise::keep as promise;
 
 /// A gateway that was away for longer knows nothing that still matters: no cool-down is longer.
 const AWAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -23,6 +23,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::context::Context;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::context::promise as context_promise;
 pub use self::export::Exporter;
 use self::span::{Kind, Span};
 use crate::clock;

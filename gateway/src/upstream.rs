@@ -34,6 +34,8 @@ pub use self::arrival::{Arrival, ArrivalError};
 pub use self::connect::ConnectError;
 pub use self::headers::{headers_back, is_event_stream};
 pub use self::parcel::Parcel;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::pause::promise::keep as pause_promise;
 pub use self::pause::{quota_pause, retry_after};
 pub use self::resolve::{Answering, Lookup};
 pub use self::roads::{RoadError, Roads};

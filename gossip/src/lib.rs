@@ -49,6 +49,9 @@ mod codec;
 mod error;
 pub mod generation;
 mod node;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod promises;
 mod push;
 mod records;
 mod seal;

@@ -5,6 +5,9 @@ pub mod error;
 pub mod keys;
 pub mod ledger;
 pub mod limits;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod promises;
 pub mod roll;
 pub mod script;
 pub mod slot;

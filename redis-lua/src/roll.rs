@@ -40,6 +40,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::enroller::Enroller;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::rows::promise;
 use crate::client::Client;
 use crate::ledger::is_name;
 

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use breaker::{
-    Breaker, Errand, Outcome, P95Rule, Reason, Rule, SavedEvidence, SavedPhase, Snapshot, Timing,
+    Breaker, Errand, Outcome, P95Rule, Reason, Rule, SavedCounts, SavedEvidence, SavedPhase,
+    Snapshot, Timing,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -79,6 +80,21 @@ fn a_snapshot_holds_times_that_are_all_of_one_kind() {
     assert_eq!(evidence(&snapshot).times.len(), 1);
     let restored = Breaker::restore(judging(None, Some(SECOND * 60)), 1, &snapshot, SECOND);
     assert_eq!(restored.snapshot(SECOND), snapshot);
+}
+
+#[test]
+fn more_successes_and_faults_than_requests_are_made_up() {
+    let mut snapshot = Breaker::new(Rule::default(), 1).snapshot(SECOND);
+    let SavedPhase::Closed(evidence) = &mut snapshot.phase else { panic!("{snapshot:?}") };
+    let counts = |requests, successes, fault_millionths| SavedCounts {
+        age: SECOND,
+        requests,
+        successes,
+        fault_millionths,
+    };
+    evidence.counts = vec![counts(7, u32::MAX, u64::MAX), counts(7, 5, u64::MAX)];
+    let view = Breaker::restore(Rule::default(), 1, &snapshot, SECOND).view(SECOND);
+    assert_eq!((view.requests, view.successes, view.faults), (14, 12, 2.0));
 }
 
 #[test]

@@ -115,6 +115,35 @@ fn decoded(text: &str, is_query: bool) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+/// A path that is taken climbs nowhere, however it is spelled, and a query says what is known, once.
+pub(crate) fn promise(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let (path, said) = text.split_once('?').unwrap_or((text, ""));
+    if let Some(segments) = segments(path) {
+        let joined = segments.join("/");
+        let mut parts = joined.split('/');
+        assert!(parts.all(|part| !matches!(part, "" | "." | "..")), "{path:?} climbs");
+        assert!(!joined.chars().any(char::is_control), "{path:?}");
+        assert_eq!(segments.len(), path.matches('/').count());
+        for pattern in
+            ["endpoints/{pool}/{name}", "endpoints/{pool}/{name}/explain", "members/{id}"]
+        {
+            let Some(bound) = bind(pattern, &segments) else { continue };
+            let whole = bound.pairs().fold(pattern.to_owned(), |whole, (name, value)| {
+                whole.replacen(&format!("{{{name}}}"), value, 1)
+            });
+            assert!(whole == joined || joined.contains('{'), "{pattern} binds {joined} as {whole}");
+        }
+    }
+    let known = ["since", "until", "limit"];
+    let Ok(bound) = query(said, &known) else { return };
+    assert!(bound.pairs().count() <= known.len());
+    let named = |name: &&&str| bound.get(name).is_some();
+    assert_eq!(bound.pairs().count(), known.iter().filter(named).count());
+    assert!(!bound.pairs().any(|(_, value)| value.chars().any(char::is_control)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,8 @@
 mod form;
 mod json;
 mod parts;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod promise;
 #[cfg(test)]
 mod tests;
 mod upload;

@@ -11,6 +11,8 @@ mod lenient;
 mod marks;
 mod meaning;
 mod plain;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(in crate::proxy) mod promise;
 mod reader;
 #[cfg(test)]
 mod tests;

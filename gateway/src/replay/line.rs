@@ -224,3 +224,28 @@ impl Request {
         self.is_first_attempt.then_some(Timing { first_token, total: self.took })
     }
 }
+
+#[cfg(any(test, feature = "fuzzing"))]
+/// Whatever the lines are, a request that is read of one lies in the years that are believed, and ended
+/// no sooner than it began.
+pub(crate) fn promise(bytes: &[u8]) {
+    let (mut log, mut buffer, mut lines) = (bytes, Vec::new(), 0);
+    while let Ok(found @ (Next::Line | Next::TooLong)) = next(&mut log, &mut buffer) {
+        lines += 1;
+        assert!(buffer.len() <= LINE_BYTES_MAX);
+        let Some((endpoint, request)) = read(&buffer).filter(|_| found == Next::Line) else {
+            continue;
+        };
+        assert!(!endpoint.is_empty());
+        assert!(request.ended() >= request.started && request.took <= LATENCY_MAX);
+        assert_eq!(moment::parse(&moment::render(request.ended())), Some(request.ended()));
+        let crossing = request.crossing(&breaker::Rule::default().slow);
+        assert!(crossing.is_none_or(|(at, _)| at >= request.started && at <= request.ended()));
+        let mut judged = request.clone();
+        judged.judge(&StatusCodes::default());
+        assert_eq!(judged.ended(), request.ended());
+    }
+    let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
+    let has_rest = bytes.last().is_some_and(|last| *last != b'\n');
+    assert_eq!(lines, ends + usize::from(has_rest));
+}

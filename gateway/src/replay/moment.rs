@@ -36,6 +36,10 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
         return None;
     }
     let seconds = days(year, month, day) * SECONDS_PER_DAY + (hour * 60 + minute) * 60 + second;
+    // A leap second of the last year is one of a year that is not believed.
+    if seconds >= days(*YEARS.end() + 1, 1, 1) * SECONDS_PER_DAY {
+        return None;
+    }
     Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros(fraction)?)))
 }
 
@@ -164,6 +168,12 @@ mod tests {
             render(Duration::from_secs(84_005 * SECONDS_PER_DAY)),
             "2199-12-31T00:00:00.000000Z"
         );
+    }
+
+    #[test]
+    fn the_last_leap_second_is_of_a_year_that_is_not_believed() {
+        assert!(parse("2199-12-31T23:59:59.999999Z").is_some());
+        assert_eq!(parse("2199-12-31T23:59:60Z"), None);
     }
 
     #[test]

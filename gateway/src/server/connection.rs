@@ -15,6 +15,8 @@
 
 mod begun;
 mod http1;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod promise;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -194,7 +196,7 @@ impl Entry {
     async fn secured<A, F, B>(
         &self,
         identity: &Identity,
-        stream: Patient<TcpStream>,
+        stream: Patient,
         answer: A,
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>

@@ -13,6 +13,8 @@
 
 mod chunks;
 mod head;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod promise;
 mod signs;
 #[cfg(test)]
 mod tests;

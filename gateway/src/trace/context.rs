@@ -78,6 +78,18 @@ fn hex<const BYTES: usize>(digits: &[u8]) -> Option<[u8; BYTES]> {
     Some(bytes)
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+/// A context that is read is written as it stands, version and further flags apart, and reads the same
+/// again.
+pub(crate) fn promise(bytes: &[u8]) {
+    let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
+    let Some(context) = Context::read(&value) else { return };
+    let written = context.write();
+    assert_eq!(written.as_ref().and_then(Context::read), Some(context));
+    let ids = |value: &HeaderValue| value.as_bytes().get(3..LENGTH - 2).map(<[u8]>::to_vec);
+    assert_eq!(written.as_ref().and_then(ids), ids(&value));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -184,5 +184,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leaps + (month * 306 + 5) / 10 + day - 1 - 719_468
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod promise;
 #[cfg(test)]
 mod tests;

@@ -21,8 +21,8 @@ fn unit() -> String {
 /// What the unit says of a setting, the last time it does.
 fn setting(name: &str) -> String {
     let unit = unit();
-    let values = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    values.last().unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
+    let mut values = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    values.next_back().unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
 }
 
 /// The unit in a directory of its own, with the binary of this test where it names the installed one.

@@ -14,5 +14,7 @@ mod bodies;
 mod frames;
 mod heads;
 mod http2;
+mod json;
 mod kit;
 mod times;
+mod ways;

@@ -214,6 +214,29 @@ pub(super) fn is_address(text: &str) -> bool {
     text.len() <= ADDRESS_BYTES_MAX && text.bytes().all(is_plain)
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+/// Whatever the answer is, what is read of it is within the bounds of a row, and no row is lost
+/// uncounted.
+pub(crate) fn promise(value: Value) {
+    if let Ok(Beaten::Younger { address, generation, .. }) = beaten(value.clone()) {
+        assert!(is_address(&address) && generation <= NUMBER_MAX);
+    }
+    let parts = list(value.clone()).unwrap_or_default();
+    let Ok(page) = page(value) else { return };
+    let given = |part: Option<&Value>, each: usize| match part {
+        Some(Value::Array(items)) => items.len() / each,
+        _ => 0,
+    };
+    let given = given(parts.get(4), 1) as u64 + given(parts.get(5), 4) as u64;
+    assert_eq!((page.over.len() + page.rows.len()) as u64 + page.ignored, given);
+    for row in &page.rows {
+        let numbers = [row.generation, row.nonce, row.mark, row.pulse];
+        assert!(numbers.iter().all(|number| *number <= NUMBER_MAX) && row.generation > 0);
+        assert!(is_name(row.id.as_str()) && is_address(&row.address));
+        assert!(row.said.as_ref().is_none_or(|said| said.len() <= SAID_BYTES_MAX));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

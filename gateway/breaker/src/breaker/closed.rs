@@ -159,11 +159,11 @@ impl Closed {
         let time = |age: Duration| now.saturating_sub(age);
         let mut window = Window::new(saved.window);
         for counts in &saved.counts {
-            let totals = Totals {
-                requests: counts.requests,
-                successes: counts.successes,
-                millionths: counts.fault_millionths,
-            };
+            // A request is a success, a fault of at most one whole, or neither.
+            let successes = counts.successes.min(counts.requests);
+            let faults = u64::from(counts.requests - successes);
+            let millionths = counts.fault_millionths.min(faults * 1_000_000);
+            let totals = Totals { requests: counts.requests, successes, millionths };
             window.add(time(counts.age), &totals);
         }
         let pieces = saved.slow_pieces.iter().map(|age| time(*age));

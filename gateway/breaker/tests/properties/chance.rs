@@ -4,13 +4,26 @@ use std::time::Duration;
 
 use breaker::{Cause, Errand, Mode, Outcome, P95Rule, Recovery, Rule, SlowKind, Timing};
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, seeded, the same everywhere.
-pub(crate) struct Chance(pub(crate) u64);
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, seeded, the same everywhere. What somebody says in
+/// its place comes first, byte by byte.
+pub(crate) struct Chance {
+    pub(crate) state: u64,
+    pub(crate) said: std::vec::IntoIter<u8>,
+}
 
 impl Chance {
+    /// All of it by chance.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self { state: seed, said: Vec::new().into_iter() }
+    }
+
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
+        if let Some(byte) = self.said.next() {
+            // Far bounds are reached in even steps.
+            return u64::from(byte) * (bound / 256).max(1) % bound;
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
@@ -72,7 +85,7 @@ fn some_p95(chance: &mut Chance) -> Option<P95Rule> {
 
 /// Another rule for a breaker that runs.
 pub(crate) fn change_rule(rule: &mut Rule, seed: u64) {
-    let chance = &mut Chance(seed);
+    let chance = &mut Chance::seeded(seed);
     rule.open.base += Duration::from_secs(1);
     match chance.below(6) {
         0 => rule.mode = some_mode(chance),

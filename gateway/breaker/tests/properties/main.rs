@@ -42,7 +42,7 @@ fn for_each_seed(part: u64, schedule: impl Fn(&mut Chance)) {
     let count = number("SCHEDULES").unwrap_or(SCHEDULES) / part;
     let seeds = number("SEED").map_or(0..count, |seed| seed..seed + 1);
     for seed in seeds {
-        if let Err(cause) = catch_unwind(AssertUnwindSafe(|| schedule(&mut Chance(seed)))) {
+        if let Err(cause) = catch_unwind(AssertUnwindSafe(|| schedule(&mut Chance::seeded(seed)))) {
             eprintln!("failed with SEED={seed}");
             resume_unwind(cause);
         }

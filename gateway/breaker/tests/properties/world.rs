@@ -7,7 +7,7 @@ use breaker::{
     Terms, Timing, Transition, View,
 };
 
-use crate::chance::{Chance, Step, change_rule, some_rule};
+use super::chance::{Chance, Step, change_rule, some_rule};
 
 /// No cool-down grows beyond this exponent.
 const LEVEL_MAX: u32 = 31;

@@ -24,8 +24,18 @@ const KEYS_MAX: usize = 1_024;
 const MEDIA_TOKENS: usize = 1_536;
 
 /// The names of what is bounded or decided here.
-const GUARDED: [&str; 7] =
-    ["model", "stream", "n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens"];
+const GUARDED: [&str; 10] = [
+    "model",
+    "stream",
+    "n",
+    "best_of",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "messages",
+    "prompt",
+    "input",
+];
 /// The names that give a prompt its form and that no model reads as they are.
 const FORMAL: [&str; 4] = ["role", "content", "type", "text"];
 

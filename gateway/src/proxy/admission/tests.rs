@@ -180,6 +180,9 @@ fn what_is_bounded_cannot_be_said_in_another_case() {
         ("m\\u0041x_tokens", "max_tokens"),
         ("\u{17f}tream", "stream"),
         ("max_to\u{212a}ens", "max_tokens"),
+        ("Messages", "messages"),
+        ("Prompt", "prompt"),
+        ("INPUT", "input"),
     ] {
         let body = format!(r#"{{"model":"m","{name}":1}}"#);
         assert_eq!(refusal(&body), ("invalid_request", Some(param)), "{body}");

@@ -12,7 +12,7 @@ use memchr::memchr2;
 /// Data of an event beyond this is not looked at; an ordinary event has a few hundred bytes.
 const DATA_BYTES_MAX: usize = 128 * 1024;
 /// Longest name of an event; those in use have at most about fifty bytes.
-const NAME_BYTES_MAX: usize = 128;
+pub(super) const NAME_BYTES_MAX: usize = 128;
 /// The last bytes of an event whose data is longer than what is looked at: there stands what it took.
 const LAST_BYTES_MAX: usize = 2 * 1024;
 /// A buffer that one long event has made larger than this is given back.
@@ -77,8 +77,8 @@ impl Reader {
                 } else {
                     self.take_line(line, &mut piece);
                 }
-            } else {
-                self.end_torn_line(line, &mut piece);
+            } else if self.end_torn_line(line, &mut piece) {
+                self.end_event(piece.take(), at, &mut found);
             }
         }
         if let Some(data) = piece {
@@ -121,8 +121,9 @@ impl Reader {
         }
     }
 
-    /// Takes a line that began in an earlier read and ends with `rest`.
-    fn end_torn_line(&mut self, rest: &[u8], piece: &mut Option<&[u8]>) {
+    /// Takes a line that began in an earlier read and ends with `rest`. Returns whether it is empty, as
+    /// a first one with nothing but a byte order mark is.
+    fn end_torn_line(&mut self, rest: &[u8], piece: &mut Option<&[u8]>) -> bool {
         let mut torn = std::mem::take(&mut self.line);
         let cut = extend_up_to(&mut torn, rest, self.line_bytes_max());
         keep_last(&mut self.last, cut);
@@ -130,6 +131,7 @@ impl Reader {
             self.append(data);
         }
         let whole = self.without_mark(&torn);
+        let is_empty = whole.is_empty();
         match field(whole) {
             Field::Name(name) => self.take_name(name),
             Field::Data(data) => self.append(data),
@@ -139,6 +141,7 @@ impl Reader {
         torn.clear();
         torn.shrink_to(KEPT_BYTES_MAX);
         self.line = torn;
+        is_empty
     }
 
     fn take_name(&mut self, name: &[u8]) {
@@ -265,6 +268,16 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(read(&single), whole);
+    }
+
+    #[test]
+    fn a_first_line_with_a_mark_alone_is_empty_however_it_is_cut() {
+        let bytes = b"\xef\xbb\xbf\rdata: 1\n\n";
+        let whole = read(&[bytes]);
+        assert_eq!(whole.len(), 2);
+        for at in 0..bytes.len() {
+            assert_eq!(read(&[&bytes[..at], &bytes[at..]]), whole, "split at {at}");
+        }
     }
 
     #[test]

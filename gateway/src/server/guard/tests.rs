@@ -1,5 +1,6 @@
 //! The guard against every way to cut, and against the parser that reads behind it.
 
+use super::promise::pieces;
 use super::*;
 
 const CHUNKED: &[u8] = b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -13,27 +14,6 @@ fn head(line: &str, fields: &[&str]) -> Vec<u8> {
 /// One that asks for `/` with these lines beside its host.
 fn asks(fields: &[&str]) -> Vec<u8> {
     head("POST / HTTP/1.1", &[&["Host: a"], fields].concat())
-}
-
-/// What comes of bytes that come in these pieces: how many pass, what is refused, and how many heads
-/// have passed. How much passes of a body that turns out to be broken is no matter, and not told.
-fn pieces<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<(Violation, Place)>, u64) {
-    let (mut guard, mut held, mut passed) = (Guard::new(), Vec::new(), 0);
-    for piece in all {
-        held.extend_from_slice(piece);
-        let look = guard.look(&held);
-        passed += look.passed;
-        held.drain(..look.passed);
-        match look.then {
-            Then::All => assert!(held.is_empty()),
-            Then::Held => assert!(!held.is_empty()),
-            Then::Refused(violation, place) => {
-                let passed = if place == Place::Head { passed } else { 0 };
-                return (passed, Some((violation, place)), guard.heads());
-            }
-        }
-    }
-    (passed, None, guard.heads())
 }
 
 fn verdict(bytes: &[u8]) -> Option<Violation> {
