@@ -196,7 +196,7 @@ impl Entry {
     async fn secured<A, F, B>(
         &self,
         identity: &Identity,
-        stream: Patient,
+        stream: Patient<TcpStream>,
         answer: A,
         told: watch::Receiver<Stop>,
     ) -> hyper::Result<()>

@@ -71,9 +71,39 @@ impl Patience {
     }
 }
 
+/// What a connection runs over.
+pub(super) trait Carrier: AsyncRead + AsyncWrite + Unpin {
+    /// What was given to it is waited for no longer than this, be it closed or not.
+    fn wait_at_most(&self, period: Duration);
+
+    /// Nothing that was given to it is waited for, once it is closed.
+    fn wait_no_more(&self);
+}
+
+impl Carrier for TcpStream {
+    fn wait_at_most(&self, period: Duration) {
+        // Without it such a client is waited for longer.
+        #[cfg(target_os = "linux")]
+        let _ = socket2::SockRef::from(self).set_tcp_user_timeout(Some(period));
+    }
+
+    fn wait_no_more(&self) {
+        // It is closed by a reset. A client that is gone has none to get.
+        let _ = self.set_zero_linger();
+    }
+}
+
+/// What lies in memory goes with its end.
+#[cfg(any(test, feature = "fuzzing"))]
+impl Carrier for tokio::io::DuplexStream {
+    fn wait_at_most(&self, _: Duration) {}
+
+    fn wait_no_more(&self) {}
+}
+
 /// A connection that fails when nothing of what is written to it was taken for too long.
-pub(super) struct Patient {
-    io: TcpStream,
+pub(super) struct Patient<T> {
+    io: T,
     patience: Patience,
     /// `None` once it was cut.
     cut: Option<Counter>,
@@ -82,14 +112,12 @@ pub(super) struct Patient {
     farewell: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl<T: Carrier> Patient<T> {
     /// Waits for the other side of `io` no longer than `period`, and counts when that was in vain. The
     /// kernel waits no longer for what it was given, be it closed or not.
-    pub(super) fn new(io: TcpStream, period: Duration, cut: Counter) -> Self {
+    pub(super) fn new(io: T, period: Duration, cut: Counter) -> Self {
         let outlet = Arc::default();
-        // Without it such a client is waited for longer.
-        #[cfg(target_os = "linux")]
-        let _ = socket2::SockRef::from(&io).set_tcp_user_timeout(Some(period));
+        io.wait_at_most(period);
         Self { io, patience: Patience::new(period), cut: Some(cut), outlet, farewell: None }
     }
 
@@ -99,7 +127,7 @@ impl Patient {
     }
 
     /// What it is wrapped around.
-    pub(super) fn get_ref(&self) -> &TcpStream {
+    pub(super) fn get_ref(&self) -> &T {
         &self.io
     }
 
@@ -114,13 +142,12 @@ impl Patient {
         }
         ready!(self.patience.poll(context));
         self.cut.take().inspect(|cut| cut.increment(1));
-        // Closed from here on by a reset. A client that is gone has none to get.
-        let _ = self.io.set_zero_linger();
+        self.io.wait_no_more();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for Patient {
+impl<T: Carrier> AsyncRead for Patient<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -130,7 +157,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<T: Carrier> AsyncWrite for Patient<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -172,7 +199,7 @@ impl AsyncWrite for Patient {
     }
 }
 
-impl Patient {
+impl<T: Carrier> Patient<T> {
     /// Takes what the client still sends until it ends, or for [`FAREWELL`].
     fn poll_farewell(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let timer = self.farewell.get_or_insert_with(|| Box::pin(tokio::time::sleep(FAREWELL)));

@@ -39,7 +39,7 @@ impl Parcel {
     }
 
     /// All of it in one piece.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn whole(&self) -> Bytes {
         let pieces: Vec<Bytes> = self.next.iter().chain(self.later.iter().rev()).cloned().collect();
         Bytes::from(pieces.concat())

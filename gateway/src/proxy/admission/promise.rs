@@ -110,7 +110,7 @@ pub(crate) fn json(bytes: &[u8]) {
         assert!(texts.iter().map(String::len).sum::<usize>() <= body.len());
     }
     let call = call(route, reading, &body, HeaderValue::from_static("application/json"));
-    assert_eq!(call.body_for(&model, false), body);
+    assert_eq!(call.body_for(&model, false).whole(), body);
     goes_on(&call, &members, false);
     goes_on(&call, &members, true);
 }
@@ -126,7 +126,7 @@ fn goes_on(call: &Call, members: &Members, wants_usage: bool) {
     if wants_usage && may_ask && !has_options {
         expected.insert(0, ("stream_options".into(), r#"{"include_usage":true}"#.into()));
     }
-    assert_eq!(Members::of(&call.body_for(OTHER, wants_usage)).0, expected);
+    assert_eq!(Members::of(&call.body_for(OTHER, wants_usage).whole()).0, expected);
 }
 
 /// The first line is the content type, the rest the body.
@@ -144,7 +144,7 @@ pub(crate) fn form(bytes: &[u8]) {
     let kind = HeaderValue::from_bytes(kind);
     let call = call(Route::Images, reading, &body, kind.unwrap_or(HeaderValue::from_static("")));
     assert_eq!(body.get(call.model_at.clone()).unwrap(), call.model.as_bytes());
-    let spliced = call.body_for(OTHER_IN_FORM, true);
+    let spliced = call.body_for(OTHER_IN_FORM, true).whole();
     let renamed = parts(&spliced, boundary).unwrap();
     let seen = |body: &Bytes, part: &parts::Part<'_>| {
         let is_model = part.name == "model";

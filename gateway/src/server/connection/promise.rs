@@ -107,6 +107,9 @@ fn read(connection: &[u8]) -> Vec<Read> {
     requests
 }
 
+/// Connections to the endpoint at once.
+const SOCKETS_MAX: usize = 64;
+
 impl Stage {
     fn new() -> Self {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -123,7 +126,7 @@ impl Stage {
         let entry = Entry::new(Patiences::of(&config.server), None, &meters);
         let got = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         runtime.spawn(serve(listener, Arc::clone(&got)));
-        Self { runtime, gate, roads: Roads::new(&config.pools).unwrap(), entry, got }
+        Self { runtime, gate, roads: Roads::new(&config.pools, SOCKETS_MAX).unwrap(), entry, got }
     }
 
     /// Says `said` in pieces of this size, waits until the gateway has closed the connection, and returns
