@@ -5,12 +5,7 @@
 //! at its pinned version into an environment below the target directory, which is kept until the pin
 //! changes. python3 with venv and its package index are needed.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test may stop loudly"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop loudly")]
 
 #[path = "python/mod.rs"]
 mod python;
