@@ -8,7 +8,6 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    clippy::print_stdout,
     clippy::print_stderr,
     reason = "a test may stop loudly, and says what it has measured"
 )]

@@ -319,7 +319,10 @@ async fn plain(
             }
         }
     }
-    if let (Some(loan), Some(last)) = (loan, held.pop()) {
+    // What is passed on unseen stays counted until its last piece has gone.
+    if let Some(loan) = loan
+        && let Some(last) = held.pop()
+    {
         held.push(loan.keep(last));
     }
     Ok(answer(&head, held, Rest::Json(rest, admission), limits.slow_total))
