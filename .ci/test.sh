@@ -3,8 +3,8 @@
 # clippy, a C compiler, python3 with venv and node from version 20 on with npm (for the official clients
 # of OpenAI and Anthropic, which one test installs below the target directory), promtool (for the page of
 # metrics and the alerts), redis-server with redis-cli (tests start their own on free ports and leave the
-# system's alone), for fleets in networks of their own ip, nft and libfaketime, and for the page
-# Chromium with its driver; on Debian, as root, it installs what is missing. Who is not root must be allowed
+# system's alone), for fleets in networks of their own ip, nft and libfaketime, h2load, and for the
+# page Chromium with its driver; on Debian, as root, it installs what is missing. Who is not root must be allowed
 # user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +19,7 @@ command -v redis-server >/dev/null || missing+=(redis-server)
 command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || missing+=(nftables)
 command -v faketime >/dev/null || missing+=(faketime)
+command -v h2load >/dev/null || missing+=(nghttp2-client)
 command -v chromedriver >/dev/null || missing+=(chromium chromium-driver)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then

@@ -29,6 +29,7 @@ pub mod mock;
 mod page;
 pub mod people;
 pub mod proxy;
+mod purse;
 pub mod reload;
 pub mod replay;
 pub mod roll;
