@@ -82,8 +82,8 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let wire = Wire::over(stream).await;
-    // No flood is more than a few hundred megabytes.
-    let times = sized(20_000, 1_000_000).min(400_000_000 / unit.len());
+    let bytes_max = sized(20_000_000, 400_000_000);
+    let times = sized(20_000, 1_000_000).min(bytes_max / unit.len());
     let bytes = [opening, &unit.repeat(times)].concat();
     wire.floods(bytes).await
 }

@@ -3,7 +3,7 @@
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::TcpListener;
 
