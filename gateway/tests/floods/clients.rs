@@ -83,7 +83,8 @@ where
 {
     let wire = Wire::over(stream).await;
     let bytes_max = sized(20_000_000, 400_000_000);
-    let times = sized(20_000, 1_000_000).min(bytes_max / unit.len());
+    // Three thousand empty any purse.
+    let times = sized(20_000, 1_000_000).min(bytes_max / unit.len()).max(3_000);
     let bytes = [opening, &unit.repeat(times)].concat();
     wire.floods(bytes).await
 }

@@ -18,6 +18,9 @@ const FIRST_OF_TABLE: u8 = 0x80 | 62;
 /// By how much more than what it sent a client may make the gateway grow.
 const AMPLIFICATION_MAX: u64 = 100;
 
+/// What it is called, its flags, and its block: of the first stream, or of another.
+type Form<'a> = (&'a str, u8, &'a dyn Fn(bool) -> Vec<u8>);
+
 /// A head of a hundred fields and almost all the bytes that a list may have.
 fn large() -> Vec<u8> {
     let names: Vec<_> = (0..90).map(|number| format!("x-{number}")).collect();
@@ -61,7 +64,7 @@ async fn t05_bombs_of_heads_cost_little_and_their_streams_end() {
     let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
     let stand = Stand::new(raw, ", timeouts: { write_stall: 500ms, body_idle: 500ms }").await;
     let (count, closed) = (sized(5, 20), setting(INITIAL_WINDOW, 0));
-    let forms: [(&str, u8, &dyn Fn(bool) -> Vec<u8>); 5] = [
+    let forms: [Form<'_>; 5] = [
         ("a hundred streams with nothing in them", 0, &|_| fields(&POST)),
         ("a hundred streams with 450 fields of one byte", 0, &|is_first| bomb(is_first, 450)),
         ("the same, asked to the end", END_STREAM, &|is_first| bomb(is_first, 450)),
