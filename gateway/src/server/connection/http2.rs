@@ -100,14 +100,7 @@ impl Entry {
             let refused = held.as_ref().err().cloned();
             let asked = refused.map_or(Ok(request.map(|body| Intake::new(body, None))), Err);
             let (answered, outlet) = (answer(asked), Arc::clone(&outlet));
-            async move {
-                let Ok(mut response) = answered.await;
-                drop(held);
-                strip(response.headers_mut());
-                // What is given in pieces is out with the last of them.
-                let whole = |body| Parting::new(Told::new(body), outlet, patience);
-                Ok::<_, Infallible>(response.map(whole))
-            }
+            whole(answered, held, outlet, patience)
         });
         let io = Purse::of_client(io, self.floods.clone());
         let mut connection =
@@ -144,6 +137,24 @@ impl Entry {
             }
         }
     }
+}
+
+/// Waits for an answer, and gives it as HTTP/2 says it; what was held of its request is let go.
+async fn whole<F, B, H>(
+    answered: F,
+    held: H,
+    outlet: Arc<Outlet>,
+    patience: Duration,
+) -> Result<Response<Parting<Told<B>>>, Infallible>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+    B: Body<Data = Bytes> + Cut + Unpin,
+{
+    let Ok(mut response) = answered.await;
+    drop(held);
+    strip(response.headers_mut());
+    // What is given in pieces is out with the last of them.
+    Ok(response.map(|body| Parting::new(Told::new(body), outlet, patience)))
 }
 
 fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
