@@ -33,6 +33,7 @@ pub mod people;
 #[doc(hidden)]
 pub mod promises;
 pub mod proxy;
+mod purse;
 pub mod reload;
 pub mod replay;
 pub mod roll;

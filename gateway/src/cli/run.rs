@@ -96,9 +96,11 @@ fn log_as(format: LogFormat, level: &str) -> Result<(Lines, Relevel), Failure> {
     Ok((lines, relevel))
 }
 
-/// What is logged. Who ordered what is, whatever the level: the last directive for a target counts.
+/// What is logged. Who ordered what is, whatever the level: the last directive for a target counts. What
+/// h2 warns of is what others send, a line for each frame: whoever wants to see it asks for it.
 fn filter(level: &str) -> EnvFilter {
-    let with_audit = |level: &str| EnvFilter::try_new(format!("{level},audit=warn"));
+    let with_audit =
+        |level: &str| EnvFilter::try_new(format!("h2=error,hyper=error,{level},audit=warn"));
     with_audit(level).or_else(|_| with_audit("info")).unwrap_or_default()
 }
 

@@ -14,76 +14,48 @@
 //! before a drain is served its first request, if that comes no later than a head may.
 
 mod begun;
+mod heads;
 mod http1;
+mod http2;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod promise;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderMap, HeaderName};
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::Response;
+use hyper::body::Body;
 use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::begun::{Begun, First};
 use super::guarded::Refusals;
-use super::parting::{Outlet, Parting};
-use super::stall::{Patient, Streams, Told};
+use super::parting::Outlet;
+use super::stall::Patient;
 use super::tls::{HTTP2, Identity};
 use super::{Asked, Stop};
 use crate::clock;
 use crate::config;
 use crate::metrics::Meters;
-use crate::proxy::{Cut, Intake};
+use crate::proxy::Cut;
+use crate::purse::PREFACE;
 
-/// How HTTP/2 begins.
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The first byte of whoever speaks TLS.
 const HANDSHAKE_BYTE: u8 = 0x16;
 /// Longest handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Handshakes at once, for each worker. Who has sent nothing yet takes no place.
+/// Longest one that begins while a crowd is at it. Nobody waits for a place: a good client has shaken
+/// hands after two round trips, and those who never will are at most as many as come in this time.
+const HANDSHAKE_IN_A_CROWD_MAX: Duration = Duration::from_secs(2);
+/// Handshakes at once that are no crowd yet, for each worker: some 20 KiB each.
 const HANDSHAKES_MAX: usize = 512;
-
-/// Largest list of header fields of HTTP/2.
-const LIST_BYTES_MAX: u32 = 16 * 1024;
-/// Streams at once on one connection.
-const STREAMS_MAX: u32 = 100;
-/// What a client may send of one body before it was read, in bytes.
-const STREAM_WINDOW: u32 = 128 * 1024;
-/// What a client may send of all bodies before they were read, in bytes.
-const CONNECTION_WINDOW: u32 = 512 * 1024;
-/// What is buffered of one answer, in bytes.
-const SEND_BYTES_MAX: usize = 64 * 1024;
-/// Streams that a client may open and take back before they were looked at.
-const PENDING_RESETS_MAX: usize = 20;
-/// Streams that a client may make us reset.
-const LOCAL_RESETS_MAX: usize = 128;
-/// A connection that has been silent for this long is asked whether it is there,
-const PING_AFTER: Duration = Duration::from_secs(20);
-/// and gets this long for an answer; together less than 40 s.
-const PONG_MAX: Duration = Duration::from_secs(15);
-
-/// Fields that mean something to one connection of HTTP/1.1 and have no place in HTTP/2.
-const HOP_BY_HOP: [HeaderName; 5] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 /// How long a client is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -114,9 +86,12 @@ impl Patiences {
 pub(super) struct Entry {
     patiences: Patiences,
     identity: Option<Arc<Identity>>,
-    handshakes: Arc<Semaphore>,
+    /// Handshakes at this moment.
+    handshakes: Arc<AtomicUsize>,
     cuts: Cuts,
     refusals: Refusals,
+    /// Connections that were ended since all they sent were frames that ask for nothing.
+    floods: Counter,
     /// Whether nothing but HTTP/1.1 is spoken in the clear.
     pub(super) is_plain: bool,
 }
@@ -151,16 +126,18 @@ impl Entry {
             write: cut("write_stall"),
             idle: cut("idle"),
         };
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let handshakes = Arc::default();
         let refusals = Refusals::new(meters);
-        Self { patiences, identity, handshakes, cuts, refusals, is_plain: false }
+        let floods = meters.counter("guard_refusals_total", &[("reason", "flood")]);
+        Self { patiences, identity, handshakes, cuts, refusals, floods, is_plain: false }
     }
 
     /// The same entry with other patiences; connections that have come keep the ones they met.
     pub(super) fn heir(&self, patiences: Patiences) -> Self {
         let (identity, handshakes) = (self.identity.clone(), Arc::clone(&self.handshakes));
         let (cuts, refusals) = (self.cuts.clone(), self.refusals.clone());
-        Self { patiences, identity, handshakes, cuts, refusals, is_plain: self.is_plain }
+        let (floods, is_plain) = (self.floods.clone(), self.is_plain);
+        Self { patiences, identity, handshakes, cuts, refusals, floods, is_plain }
     }
 
     /// Serves a connection by `answer` until it ends; told to stop, it finishes what it is doing.
@@ -210,8 +187,11 @@ impl Entry {
         let shaken = async {
             // Only who has said something takes a place.
             stream.get_ref().peek(&mut [0]).await?;
-            let _place = self.handshakes.acquire().await;
-            identity.acceptor().accept(stream).await
+            let before = self.handshakes.fetch_add(1, Ordering::Relaxed);
+            let _place = Place(Arc::clone(&self.handshakes));
+            let is_crowd = before >= HANDSHAKES_MAX;
+            let most = if is_crowd { HANDSHAKE_IN_A_CROWD_MAX } else { HANDSHAKE_MAX };
+            tokio::time::timeout(most, identity.acceptor().accept(stream)).await?
         };
         let stream = match tokio::time::timeout(HANDSHAKE_MAX, Box::pin(shaken)).await {
             Ok(Ok(stream)) => stream,
@@ -289,73 +269,14 @@ impl Entry {
             Version::Http2 => Box::pin(self.speak_http2(io, answer, told)).await,
         }
     }
+}
 
-    async fn speak_http2<T, A, F, B>(
-        &self,
-        (io, outlet): (T, Arc<Outlet>),
-        answer: A,
-        mut told: watch::Receiver<Stop>,
-    ) -> hyper::Result<()>
-    where
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Asked) -> F + Send + 'static,
-        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body<Data = Bytes> + Cut + Send + Unpin + 'static,
-        B::Error: std::error::Error + Send + Sync,
-    {
-        // Who comes while others are asked to go has no other connection to go to yet.
-        if *told.borrow() == Stop::Leaving {
-            told.mark_unchanged();
-        }
-        hears_the_end(&mut told);
-        let streams = Streams::new(self.patiences.write, self.cuts.write.clone());
-        let patience = self.patiences.write;
-        let way_out = Arc::clone(&outlet);
-        let answer = service_fn(move |mut request: Request<Incoming>| {
-            http1::drop_underscores(request.headers_mut());
-            let (answered, outlet) =
-                (answer(Ok(request.map(|body| Intake::new(body, None)))), Arc::clone(&outlet));
-            async move {
-                let Ok(mut response) = answered.await;
-                strip(response.headers_mut());
-                // What is given in pieces is out with the last of them.
-                let whole = |body| Parting::new(Told::new(body), outlet, patience);
-                Ok::<_, Infallible>(response.map(whole))
-            }
-        });
-        let mut connection =
-            pin!(http2_builder(streams.clone()).serve_connection(TokioIo::new(io), answer));
-        let keep_alive = self.patiences.keep_alive;
-        let (mut word, mut ends_at) = (Some(Stop::Serving), None);
-        loop {
-            // An idle connection is asked to go, and one that does not go in time is cut.
-            let next = ends_at.unwrap_or_else(|| {
-                clock::instant() + keep_alive.saturating_sub(streams.idle().unwrap_or_default())
-            });
-            // The connection comes first, so that what was sent before a drain began is seen.
-            tokio::select! {
-                biased;
-                served = connection.as_mut() => return served,
-                next = heard(&mut told), if word.is_some() => {
-                    word = next;
-                    connection.as_mut().graceful_shutdown();
-                    if let Some(Stop::Over(_)) = next {
-                        way_out.expire();
-                    }
-                }
-                () = tokio::time::sleep_until(next) => {
-                    let is_idle = streams.idle().is_some_and(|idle| idle >= keep_alive);
-                    if is_idle && ends_at.is_some() {
-                        self.cuts.idle.increment(1);
-                        return Ok(());
-                    }
-                    ends_at = is_idle.then(|| clock::instant() + self.patiences.write);
-                    if is_idle {
-                        connection.as_mut().graceful_shutdown();
-                    }
-                }
-            }
-        }
+/// A handshake that goes on.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -371,27 +292,6 @@ async fn heard(told: &mut watch::Receiver<Stop>) -> Option<Stop> {
 fn hears_the_end(told: &mut watch::Receiver<Stop>) {
     if told.borrow().is_end() {
         told.mark_changed();
-    }
-}
-
-fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
-    let mut http = http2::Builder::new(streams);
-    http.timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(LIST_BYTES_MAX)
-        .max_send_buf_size(SEND_BYTES_MAX)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
-        .max_local_error_reset_streams(LOCAL_RESETS_MAX)
-        .keep_alive_interval(PING_AFTER)
-        .keep_alive_timeout(PONG_MAX);
-    http
-}
-
-fn strip(headers: &mut HeaderMap) {
-    for name in HOP_BY_HOP {
-        headers.remove(name);
     }
 }
 

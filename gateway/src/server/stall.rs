@@ -33,8 +33,8 @@ use super::parting::Outlet;
 use crate::clock;
 use crate::proxy::Cut;
 
-/// A stream's client must make room for this much in the time it is given: 16 KiB, one frame.
-const PIECE_BYTES_MAX: usize = 16 * 1024;
+/// A stream's client must make room for this much in the time it is given: 8 KiB, one frame.
+pub(super) const PIECE_BYTES_MAX: usize = 8 * 1024;
 
 /// A client whose request was refused half-way gets this long to read why. To close while its bytes are
 /// still coming in would be to reset the connection, and a reset takes the answer with it.

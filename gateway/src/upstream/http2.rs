@@ -26,6 +26,7 @@ use super::pulse::Pulse;
 use super::socket::Socket;
 use super::wire::Lost;
 use crate::clock;
+use crate::purse::Purse;
 
 /// What the other side may send of one answer before it is read.
 const STREAM_WINDOW: u32 = 128 * 1024;
@@ -52,7 +53,7 @@ pub(super) struct Channel {
     pub(super) born: Instant,
 }
 
-type Driven = Connection<TokioIo<Socket>, Parcel, TokioExecutor>;
+type Driven = Connection<TokioIo<Purse<Socket>>, Parcel, TokioExecutor>;
 
 /// How much a connection carries.
 struct Load {
@@ -88,7 +89,7 @@ impl Channel {
             .initial_max_send_streams(0)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_PATIENCE);
-        let (sender, connection) = http.handshake(TokioIo::new(socket)).await?;
+        let (sender, connection) = http.handshake(TokioIo::new(Purse::of_server(socket))).await?;
         let load = Arc::new(Load {
             streams: AtomicUsize::new(0),
             rests_since: AtomicU64::new(millis()),

@@ -1,14 +1,14 @@
 //! A client of HTTP/2 that writes whatever frames it likes.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::kit::Ward;
 use crate::local::soon;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 
@@ -49,28 +49,34 @@ pub(crate) fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A connection on which settings were exchanged.
-pub(crate) struct Wire(pub(crate) TcpStream);
+pub(crate) struct Wire<S = TcpStream>(pub(crate) S);
 
-impl Wire {
-    pub(crate) async fn to(ward: &Ward) -> Self {
-        let mut stream = ward.connect().await;
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Wire<S> {
+    pub(crate) async fn over(stream: S) -> Self {
+        Self::with(stream, &[]).await
+    }
+
+    /// With these settings, as they are written.
+    pub(crate) async fn with(mut stream: S, settings: &[u8]) -> Self {
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        stream.write_all(&frame(4, 0, 0, &[])).await.unwrap();
+        stream.write_all(&frame(SETTINGS, 0, 0, settings)).await.unwrap();
         Self(stream)
     }
 
     /// The next frame; `None`: the connection has ended.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        let read = async {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).await.ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            let mut payload = vec![0; length as usize];
-            self.0.read_exact(&mut payload).await.ok()?;
-            Some(Frame { kind: head[3], stream, payload })
-        };
-        soon("a frame", read).await
+        soon("a frame", self.patient()).await
+    }
+
+    /// The next frame, however long it takes.
+    pub(crate) async fn patient(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await.ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let mut payload = vec![0; length as usize];
+        self.0.read_exact(&mut payload).await.ok()?;
+        Some(Frame { kind: head[3], stream, payload })
     }
 
     /// What becomes of a stream: whether it is answered by 200, or by another status or not at all.
@@ -89,7 +95,7 @@ impl Wire {
     /// Writes all of it while everything that comes is read, until the other side ends the connection:
     /// the error by which it does.
     pub(crate) async fn floods(self, bytes: Vec<u8>) -> Option<u32> {
-        let (mut reads, mut writes) = self.0.into_split();
+        let (mut reads, mut writes) = tokio::io::split(self.0);
         let written = tokio::spawn(async move {
             for piece in bytes.chunks(64 * 1024) {
                 writes.write_all(piece).await?;

@@ -35,7 +35,7 @@ async fn t01_rapid_resets_end_the_connection_and_leave_nothing_behind() {
         let open = |stream| if is_whole { question(stream) } else { head(stream, &[]) };
         let flood = streams(10_000).flat_map(|stream| [open(stream), reset(stream)].concat());
         let began = Instant::now();
-        let error = Wire::to(&ward).await.floods(flood.collect()).await;
+        let error = Wire::over(ward.connect().await).await.floods(flood.collect()).await;
         assert_eq!(error, Some(ENHANCE_YOUR_CALM), "{is_whole}");
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         let endpoint = ward.house.endpoint("a");
@@ -53,7 +53,7 @@ async fn t02_who_makes_us_reset_is_shown_out() {
     for (window, expected) in [(0, PROTOCOL_ERROR), (0x7fff_ffff_u32, ENHANCE_YOUR_CALM)] {
         let opens = |stream| frame(WINDOW_UPDATE, 0, stream, &window.to_be_bytes());
         let flood = streams(5_000).flat_map(|stream| [question(stream), opens(stream)].concat());
-        let error = Wire::to(&ward).await.floods(flood.collect()).await;
+        let error = Wire::over(ward.connect().await).await.floods(flood.collect()).await;
         assert_eq!(error, Some(expected));
     }
     let endpoint = ward.house.endpoint("a");
@@ -68,7 +68,7 @@ async fn t04_a_million_frames_of_nothing_end_their_connection() {
     let ward = Ward::new().await;
     let mut flood = head(1, &[]);
     flood.extend(frame(DATA, 0, 1, &[]).repeat(1_000_000));
-    let error = Wire::to(&ward).await.floods(flood).await;
+    let error = Wire::over(ward.connect().await).await.floods(flood).await;
     assert!(error.is_some_and(|error| error > 0), "{error:?}");
     ward.is_unharmed(0).await;
 }
@@ -98,7 +98,7 @@ async fn t07_what_is_no_request_becomes_none() {
         vec![method, scheme, path, (":authority", "a b@c/d")],
         vec![("x", "y"), method, scheme, path, authority],
     ] {
-        let mut wire = Wire::to(&ward).await;
+        let mut wire = Wire::over(ward.connect().await).await;
         let mut bytes = frame(HEADERS, END_HEADERS, 1, &fields(&request));
         bytes.extend(frame(DATA, END_STREAM, 1, QUESTION.as_bytes()));
         wire.0.write_all(&bytes).await.unwrap();
@@ -111,7 +111,7 @@ async fn t07_what_is_no_request_becomes_none() {
 #[tokio::test]
 async fn t08_no_name_of_a_host_goes_along() {
     let ward = Ward::new().await;
-    let mut wire = Wire::to(&ward).await;
+    let mut wire = Wire::over(ward.connect().await).await;
     let bytes = [
         head(1, &[("host", "evil.example"), ("x-forwarded-host", "evil.example")]),
         frame(DATA, END_STREAM, 1, QUESTION.as_bytes()),
@@ -129,7 +129,7 @@ async fn h32_a_name_with_an_underscore_is_nobodys_in_http2_either() {
     for (required, is_answered) in [("x-agent-id", true), ("x_agent_id", false)] {
         let required = Some(required.to_owned());
         let ward = Ward::with("", |config| config.fail_closed.require_header = required).await;
-        let mut wire = Wire::to(&ward).await;
+        let mut wire = Wire::over(ward.connect().await).await;
         let data = frame(DATA, END_STREAM, 1, QUESTION.as_bytes());
         let head = head(1, &[("x_agent_id", "a"), ("x-agent-id", "b")]);
         wire.0.write_all(&[head, data].concat()).await.unwrap();

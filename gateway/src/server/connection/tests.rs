@@ -1,12 +1,13 @@
 //! What becomes of clients that leave undone what a connection needs, in virtual time.
 
 use http_body_util::{BodyExt, Full};
-use hyper::StatusCode;
 use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::TokioExecutor;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::TcpListener;
 
+use super::http2::PING_AFTER;
 use super::*;
 use crate::config::ServerTls;
 
