@@ -143,6 +143,7 @@ async fn crowd(kind: Kind, gateway: SocketAddr) -> Vec<Duration> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_thousand_slow_clients_of_each_kind_are_gone_in_time_and_good_ones_do_not_notice() {
+    let _alone = crate::ALONE.lock().await;
     open_up();
     let directory = tempfile::tempdir().unwrap();
     let raw = upstream();

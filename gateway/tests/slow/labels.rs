@@ -132,6 +132,7 @@ fn is_about(gateway: &Gateway, name: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x07_a_hundred_thousand_new_names_make_no_series_and_no_long_or_odd_line() {
+    let _alone = crate::ALONE.lock().await;
     let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
     let directory = tempfile::tempdir().unwrap();
     let gateway = Gateway::serve(directory.path(), "gw", &yaml(raw.address, "json"));
@@ -239,6 +240,7 @@ fn serve_in_text(directory: &Path, up: SocketAddr) -> (Ended, SocketAddr, Arc<Mu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m14_a_log_of_text_is_as_plain_and_a_request_is_one_line() {
     const STRANGERS: usize = 1_000;
+    let _alone = crate::ALONE.lock().await;
     let raw = Raw::always(vec![Act::Say(good("yes"))]).await;
     let directory = tempfile::tempdir().unwrap();
     let (_gateway, clients, log) = serve_in_text(directory.path(), raw.address);

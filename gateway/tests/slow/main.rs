@@ -21,3 +21,6 @@ mod labels;
 mod load;
 mod orphans;
 mod threats;
+
+/// Whoever measures how long something takes, or how much of it there is, does so alone.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
