@@ -51,8 +51,8 @@ mkdir -p "$dest/proc" "$dest/dev" "$dest/sys" "$dest/tmp"
 : > "$dest/etc/hostname"
 chmod 0750 "$dest/var/lib/quorumgate"
 chmod 1777 "$dest/tmp"
-if [ "$(id -u)" -eq 0 ]; then
-  chown "$user:$user" "$dest/var/lib/quorumgate"
+if ! chown "$user:$user" "$dest/var/lib/quorumgate" 2>/dev/null; then
+  echo "$dest/var/lib/quorumgate is to belong to $user, which takes root: mount one there that does" >&2
 fi
 
 # The licences of what is in it.

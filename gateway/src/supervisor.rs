@@ -10,7 +10,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
@@ -77,12 +76,23 @@ impl Supervisor {
 
 fn send(address: &OsStr, words: &str) -> io::Result<()> {
     let address = match address.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'@', name @ ..] => by_name(name)?,
         _ => SocketAddr::from_pathname(address)?,
     };
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
     socket.send_to_addr(words.as_bytes(), &address).map(drop)
+}
+
+/// An address that is no path. Other systems than Linux have none, and no systemd.
+#[cfg(target_os = "linux")]
+fn by_name(name: &[u8]) -> io::Result<SocketAddr> {
+    <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn by_name(_: &[u8]) -> io::Result<SocketAddr> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -116,9 +126,10 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn a_name_behind_an_at_is_no_path() {
         let name = format!("quorumgate-test-{}-{}", std::process::id(), fastrand::u64(..));
-        let socket = SocketAddr::from_abstract_name(&name).unwrap();
+        let socket = by_name(name.as_bytes()).unwrap();
         let socket = UnixDatagram::bind_addr(&socket).unwrap();
         Supervisor::at(Some(format!("@{name}").into())).tell(Stage::Ready);
         assert_eq!(heard(&socket), "READY=1\nSTATUS=serving\n");
