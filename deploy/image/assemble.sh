@@ -42,15 +42,17 @@ printf 'root:x:0:\nquorumgate:x:%s:\n' "$user" > "$dest/etc/group"
 # Names: /etc/hosts first, then DNS. Both are in glibc itself.
 printf 'hosts: files dns\n' > "$dest/etc/nsswitch.conf"
 
-# Where things are mounted: the configuration, the state, and what container engines bring themselves.
-mkdir -p "$dest/etc/quorumgate" "$dest/var/lib/quorumgate" "$dest/proc" "$dest/dev" "$dest/sys" "$dest/tmp"
+# Where things are mounted: the configuration, secrets, the state, and what container engines bring
+# themselves. Into a read-only root nothing can be mounted where there is no directory.
+mkdir -p "$dest/etc/quorumgate" "$dest/run/secrets" "$dest/var/lib/quorumgate"
+mkdir -p "$dest/proc" "$dest/dev" "$dest/sys" "$dest/tmp"
 : > "$dest/etc/hosts"
 : > "$dest/etc/resolv.conf"
 : > "$dest/etc/hostname"
 chmod 0750 "$dest/var/lib/quorumgate"
 chmod 1777 "$dest/tmp"
-if [ "$(id -u)" -eq 0 ]; then
-  chown "$user:$user" "$dest/var/lib/quorumgate"
+if ! chown "$user:$user" "$dest/var/lib/quorumgate" 2>/dev/null; then
+  echo "$dest/var/lib/quorumgate is to belong to $user, which takes root: mount one there that does" >&2
 fi
 
 # The licences of what is in it.

@@ -310,7 +310,7 @@ fn the_services_form_a_fleet_that_serves_decides_in_redis_and_ends_well() {
 
 /// Whether the ledger in Redis is reached.
 fn decides(cluster: &Value) -> bool {
-    cluster["backend"] == "redis" && cluster["redis"]["link"] == "up"
+    cluster["backend"] == "redis" && cluster["redis"]["up"] == true
 }
 
 #[test]

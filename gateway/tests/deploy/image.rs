@@ -145,11 +145,16 @@ fn the_image_serves_as_nobody_from_a_read_only_root_reloads_and_drains() {
         let hosts = "127.0.0.1 localhost\n127.0.0.1 upstream.test\n";
         let names = readable(directory.path(), "names", &[("hosts", hosts)]);
         let state = volume(directory.path(), "state");
+        let token = format!("{TOKEN}\n");
+        let secrets = readable(directory.path(), "secrets", &[("QUORUMGATE_TOKEN", &token)]);
+        let environment = instruction("ENV");
+        let (variable, value) = environment.split_once('=').unwrap();
         let container = Container::new(&tree)
             .mount(&configuration, "/etc/quorumgate", false)
             .mount(&names.join("hosts"), "/etc/hosts", false)
             .mount(&state, "/var/lib/quorumgate", true)
-            .variable("QUORUMGATE_TOKEN", TOKEN);
+            .mount(&secrets, "/run/secrets", false)
+            .variable(variable, value);
         let inside = |arguments: &[&str]| container.command(Command::new("unshare"), arguments);
 
         assert_eq!(instruction("ENTRYPOINT"), "[\"/usr/bin/quorumgate\"]");
@@ -162,6 +167,7 @@ fn the_image_serves_as_nobody_from_a_read_only_root_reloads_and_drains() {
             ("/", false),
             ("/etc/hosts", false),
             ("/etc/quorumgate", false),
+            ("/run/secrets", false),
             ("/var/lib/quorumgate", true),
         ];
         let found = mounts(gateway.id());

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::process::{BINARY, Gateway, PATIENCE};
@@ -13,6 +14,31 @@ const CURE: &str = "systemd-analyze is missing or older than 250; install system
 /// How exposed the unit may be in the eyes of systemd-analyze, in tenths: what is left is that a gateway
 /// talks to networks, and to whoever supervises it.
 const EXPOSURE_MAX: &str = "15";
+/// What must be no exposure at all. Other versions of systemd look at more.
+const HELD: [&str; 22] = [
+    "CapabilityBoundingSet=~CAP_SYS_ADMIN",
+    "CapabilityBoundingSet=~CAP_NET_ADMIN",
+    "User=/DynamicUser=",
+    "NoNewPrivileges=",
+    "ProtectSystem=",
+    "ProtectHome=",
+    "ProtectProc=",
+    "ProtectClock=",
+    "ProtectKernelLogs=",
+    "ProtectKernelModules=",
+    "ProtectKernelTunables=",
+    "ProtectControlGroups=",
+    "PrivateTmp=",
+    "PrivateDevices=",
+    "PrivateUsers=",
+    "PrivateMounts=",
+    "RestrictRealtime=",
+    "RestrictSUIDSGID=",
+    "MemoryDenyWriteExecute=",
+    "LockPersonality=",
+    "SystemCallFilter=~@resources",
+    "SystemCallFilter=~@privileged",
+];
 
 fn unit() -> String {
     std::fs::read_to_string(repository("deploy/systemd/quorumgate.service")).unwrap()
@@ -21,8 +47,8 @@ fn unit() -> String {
 /// What the unit says of a setting, the last time it does.
 fn setting(name: &str) -> String {
     let unit = unit();
-    let values = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    values.last().unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
+    let mut values = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    values.next_back().unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
 }
 
 /// The unit in a directory of its own, with the binary of this test where it names the installed one.
@@ -53,7 +79,12 @@ fn systemd_accepts_the_unit_without_a_word() {
 fn the_unit_is_hardly_exposed() {
     let (_directory, file) = installed();
     let threshold = format!("--threshold={EXPOSURE_MAX}");
-    systemd_analyze(&["security", "--offline=true", "--no-pager", &threshold], &file);
+    let arguments = ["security", "--offline=true", "--no-pager", "--json=short", &threshold];
+    let checks: Vec<Value> = serde_json::from_str(&systemd_analyze(&arguments, &file)).unwrap();
+    for name in HELD {
+        let check = checks.iter().find(|check| check["name"] == name);
+        assert!(check.is_some_and(|check| check["exposure"].is_null()), "{name} {check:?}");
+    }
 }
 
 #[test]
