@@ -37,7 +37,7 @@ fn good() -> Vec<(&'static str, Value)> {
     let patience = json!({ "drain_delay": "1500ms", "drain_timeout": "1h2m3s" });
     vec![
         ("default", json!({})),
-        ("redis", json!({ "config": { "redis": redis }, "secretEnv": password })),
+        ("redis", json!({ "config": { "redis": redis }, "secrets": password })),
         ("redis alone", json!({ "config": { "redis": alone, "cluster": { "gossip": false } } })),
         ("cert-manager", json!({ "fleetTls": { "mode": "certManager" } })),
         (
@@ -49,7 +49,7 @@ fn good() -> Vec<(&'static str, Value)> {
         ("one", json!({ "replicas": 1, "cluster": { "enabled": false } })),
         (
             "monitored",
-            json!({ "monitoring": monitoring, "config": { "admin": admin }, "secretEnv": read }),
+            json!({ "monitoring": monitoring, "config": { "admin": admin }, "secrets": read }),
         ),
         (
             "tls",
@@ -112,7 +112,7 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
         ("out of bounds", json!({ "config": { "server": { "workers": 4096 } } }), "/workers"),
         ("no models", json!({ "config": { "models": null } }), "'models'"),
         ("no such mode", json!({ "fleetTls": { "mode": "none" } }), "/fleetTls/mode"),
-        ("no key", json!({ "secretEnv": { "A": { "name": "a" } } }), "'key'"),
+        ("no key", json!({ "secrets": { "A": { "name": "a" } } }), "'key'"),
         ("nobody signs", json!({ "fleetTls": { "mode": "csi" } }), "an issuer must be named"),
         ("nobody knows for whom", json!({ "clientTls": { "dnsNames": ["a"] } }), "name the Secret"),
         ("without a fleet", json!({ "cluster": { "enabled": false } }), "decide alone"),
@@ -172,6 +172,12 @@ impl Manifests {
         &self.pod()["spec"]["containers"][0]
     }
 
+    /// The volume of this name.
+    pub(crate) fn volume(&self, name: &str) -> &'static Value {
+        let volumes = self.pod()["spec"]["volumes"].as_array().unwrap();
+        volumes.iter().find(|one| one["name"] == name).unwrap()
+    }
+
     pub(crate) fn text(&self) -> &'static str {
         self.one("ConfigMap")["data"]["quorumgate.yaml"].as_str().unwrap()
     }
@@ -179,7 +185,10 @@ impl Manifests {
     /// The configuration as a pod reads it, which has the variables of its container only.
     fn config(&self) -> Config {
         let address = if self.text().contains("[::]") { "fd00::7" } else { "10.0.0.7" };
-        let names = strings(&self.container()["env"], "/name");
+        let mut names = strings(&self.container()["env"], "/name");
+        for source in self.volume("secrets")["projected"]["sources"].as_array().unwrap() {
+            names.extend(strings(&source["secret"]["items"], "/path"));
+        }
         let value = |name: &str| match name {
             "POD_NAME" => Some("quorumgate-0".to_owned()),
             "POD_IP" => Some(address.to_owned()),
@@ -376,7 +385,11 @@ fn assert_files_are_mounted(set: &str, manifests: &Manifests) {
         assert!(is_below, "{set}: {line}: {mounts:?}");
     }
     let sources = manifests.pod()["spec"]["volumes"].as_array().unwrap();
-    let Some(fleet) = sources.iter().find(|one| one["projected"].is_object()) else { return };
+    let Some(fleet) =
+        sources.iter().find(|one| one["name"] == "fleet" && one["projected"].is_object())
+    else {
+        return;
+    };
     let mut made: BTreeSet<String> = BTreeSet::new();
     for certificate in manifests.all("Certificate") {
         let secret = certificate["spec"]["secretName"].as_str().unwrap();

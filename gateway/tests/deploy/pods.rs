@@ -25,12 +25,17 @@ struct Pod {
     seed: SocketAddr,
 }
 
+impl Pod {
+    /// The file of a secret.
+    fn secret(&self, name: &str) -> PathBuf {
+        self.directory.join("run/secrets/quorumgate").join(name)
+    }
+}
+
 /// The text of a ConfigMap with everything where it is on this machine.
 fn placed(text: &str, pod: &Pod, model: SocketAddr) -> String {
-    let (directory, gossip) = (pod.directory.display(), pod.gossip);
+    let gossip = pod.gossip;
     let places = [
-        ("/etc/", format!("{directory}/etc/")),
-        ("/var/lib/", format!("{directory}/var/lib/")),
         ("quorumgate-fleet:7946", pod.seed.to_string()),
         ("0.0.0.0:8080", "127.0.0.1:0".to_owned()),
         ("0.0.0.0:9090", "127.0.0.1:0".to_owned()),
@@ -39,7 +44,17 @@ fn placed(text: &str, pod: &Pod, model: SocketAddr) -> String {
         ("vllm.models:8000", model.to_string()),
         ("a:8000", model.to_string()),
     ];
-    places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    let text = places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+    below(pod, &text)
+}
+
+/// The same with every mounted path below the pod's own directory.
+fn below(pod: &Pod, text: &str) -> String {
+    let directory = pod.directory.display();
+    let mounts = ["/etc/", "/run/secrets/", "/var/lib/"];
+    mounts
+        .iter()
+        .fold(text.to_owned(), |text, mount| text.replace(mount, &format!("{directory}{mount}")))
 }
 
 /// Lets the mounted ConfigMap hold `text`, as the kubelet does: a directory of its own, and one link that is
@@ -58,7 +73,7 @@ fn mount(pod: &Path, version: &str, text: &str) {
 }
 
 /// The container's process, with its variables and no others.
-fn process(manifests: &Manifests, name: &str) -> Command {
+fn process(manifests: &Manifests, name: &str, pod: &Pod) -> Command {
     let mut command = Command::new(BINARY);
     command.env_clear();
     for variable in manifests.container()["env"].as_array().unwrap() {
@@ -66,21 +81,21 @@ fn process(manifests: &Manifests, name: &str) -> Command {
         let value = match from["fieldRef"]["fieldPath"].as_str() {
             Some("metadata.name") => name,
             Some("status.podIP") => "127.0.0.1",
-            _ => {
-                assert_eq!(from["secretKeyRef"]["key"], "token", "{variable}");
-                TOKEN
-            }
+            _ => variable["value"].as_str().unwrap(),
         };
-        command.env(variable["name"].as_str().unwrap(), value);
+        command.env(variable["name"].as_str().unwrap(), below(pod, value));
     }
     command
 }
 
 /// Starts the container of the pod `name` on its files.
 fn start(manifests: &Manifests, name: &str, pod: &Pod, certs: &Path, model: SocketAddr) -> Gateway {
-    for place in ["etc/quorumgate", "etc/quorumgate-fleet", "var/lib/quorumgate"] {
-        fs::create_dir_all(pod.directory.join(place)).unwrap();
+    for mount in manifests.container()["volumeMounts"].as_array().unwrap() {
+        fs::create_dir_all(below(pod, mount["mountPath"].as_str().unwrap())).unwrap();
     }
+    let secret = &manifests.volume("secrets")["projected"]["sources"][0]["secret"]["items"][0];
+    assert_eq!(secret["key"], "token");
+    fs::write(pod.secret(secret["path"].as_str().unwrap()), TOKEN).unwrap();
     for entry in fs::read_dir(certs).unwrap() {
         let file = entry.unwrap();
         let copy = pod.directory.join("etc/quorumgate-fleet").join(file.file_name());
@@ -93,7 +108,12 @@ fn start(manifests: &Manifests, name: &str, pod: &Pod, certs: &Path, model: Sock
     let args = json!(["serve", "--config", "/etc/quorumgate/quorumgate.yaml"]);
     assert_eq!(manifests.container()["args"], args);
     // The same file, through the link.
-    Gateway::serve_by(process(manifests, name), &pod.directory, "etc/quorumgate/quorumgate", &text)
+    Gateway::serve_by(
+        process(manifests, name, pod),
+        &pod.directory,
+        "etc/quorumgate/quorumgate",
+        &text,
+    )
 }
 
 async fn live_members(gateway: &Gateway) -> usize {
@@ -140,5 +160,15 @@ async fn the_pods_of_the_chart_form_a_fleet_and_take_on_another_configmap() {
         gateway.signal("HUP");
         until("the other model is served", async || gateway.chat_for("b").await == StatusCode::OK)
             .await;
+        // A secret that was replaced is read along.
+        let headers = [("authorization", "Bearer of-another-day")];
+        fs::write(pod.secret("QUORUMGATE_TOKEN"), "of-another-day").unwrap();
+        gateway.signal("HUP");
+        until("the other token is taken", async || {
+            let path = "/admin/v1/whoami";
+            call(gateway.operators, Method::GET, path, &headers, "").await.unwrap().0
+                == StatusCode::OK
+        })
+        .await;
     }
 }
