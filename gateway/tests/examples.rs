@@ -43,7 +43,7 @@ use crate::script::{Play, Scene};
 
 /// What may begin a command that is not run: programs of a cluster, of a machine's administration, of
 /// the shell.
-const NOT_RUN: [&str; 40] = [
+const NOT_RUN: [&str; 41] = [
     "kubectl",
     "helm",
     "docker",
@@ -84,10 +84,11 @@ const NOT_RUN: [&str; 40] = [
     "envsubst",
     "systemd-analyze",
     "groupadd",
+    "(umask",
 ];
 
 /// All that may stand behind a fence.
-const INFOS: [&str; 13] = [
+const INFOS: [&str; 14] = [
     "",
     "text",
     "lua",
@@ -101,6 +102,7 @@ const INFOS: [&str; 13] = [
     "console",
     "console fleet",
     "promql",
+    "ini",
 ];
 
 fn complain(complaints: &[String]) {

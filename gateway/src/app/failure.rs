@@ -73,7 +73,7 @@ fn of_binding(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::ADDRINUSE) => "is the port taken? end who has it, or choose another",
         Some(Errno::ADDRNOTAVAIL) => {
-            "no interface of this machine has that address; 0.0.0.0 means all"
+            "no interface of this machine has that address (of IPv6: is it on?); 0.0.0.0 means all"
         }
         Some(Errno::AFNOSUPPORT) => "this machine has no IPv6; choose an address of IPv4",
         Some(Errno::ACCESS | Errno::PERM) => {

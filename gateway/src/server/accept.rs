@@ -82,7 +82,7 @@ impl Troubles {
             who,
             gone: count("gone"),
             scarce: count("scarce"),
-            strange: count("strange"),
+            strange: count("other"),
             gone_in_a_row: 0,
             untold: 0,
             told_at: None,

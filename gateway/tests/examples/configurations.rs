@@ -13,7 +13,8 @@ const MODEL: &str = "models:
 
 /// What is wrong with a configuration: by the check that a start makes.
 fn wrong(text: &str, place: &str) -> Option<String> {
-    let environment = |name: &str| Some(format!("value-of-{}", name.to_lowercase()));
+    let environment =
+        |name: &str| Some(format!("value-of-{}", name.to_lowercase().replace('_', "-")));
     gateway::config::parse(text, place, &environment).err().map(|error| format!("{place}: {error}"))
 }
 
