@@ -64,7 +64,7 @@ pub(crate) struct Troubles {
     who: &'static str,
     gone: Counter,
     scarce: Counter,
-    strange: Counter,
+    other: Counter,
     /// Connections in a row that were gone.
     gone_in_a_row: u32,
     /// Failures since a line was written.
@@ -82,7 +82,7 @@ impl Troubles {
             who,
             gone: count("gone"),
             scarce: count("scarce"),
-            strange: count("other"),
+            other: count("other"),
             gone_in_a_row: 0,
             untold: 0,
             told_at: None,
@@ -100,7 +100,7 @@ impl Troubles {
         match trouble {
             Trouble::Gone => self.gone.increment(1),
             Trouble::Scarce => self.scarce.increment(1),
-            Trouble::Strange => self.strange.increment(1),
+            Trouble::Strange => self.other.increment(1),
         }
         if trouble == Trouble::Gone {
             self.gone_in_a_row += 1;
