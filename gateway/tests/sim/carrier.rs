@@ -10,6 +10,7 @@ use std::rc::Rc;
 use quorum::{Card, Heard, Member, NodeId, Said, Stage, Standing, Statement, VoteState};
 
 use crate::chance::Chance;
+use crate::ledger::Beat;
 use crate::plan::Ms;
 use crate::sabotage::Sabotage;
 
@@ -152,8 +153,19 @@ impl Carrier {
     }
 
     /// Lets this node's heart beat.
-    pub(crate) fn beat(&mut self) {
+    pub(crate) fn beats(&mut self) {
         self.mine.heartbeat += 1;
+    }
+
+    /// The last beat of this node's heart.
+    pub(crate) fn beat(&self) -> Beat {
+        (self.mine.generation, self.mine.heartbeat)
+    }
+
+    /// Whether this node knows a member's heart to have come to this beat.
+    pub(crate) fn has_felt(&self, node: usize, beat: Beat) -> bool {
+        let kept = self.kept[node].as_ref().filter(|kept| kept.grown_at.is_some());
+        kept.is_some_and(|kept| (kept.record.generation, kept.record.heartbeat) >= beat)
     }
 
     /// Merges what came from `from` at `now`. Returns whether it held news.

@@ -27,6 +27,10 @@ use crate::world::World;
 /// After this much calm the views of all nodes agree, whatever was before.
 pub(crate) const SETTLED: Ms = 10_000;
 
+/// A change that is not pushed is on its way for two intervals of gossip at most, and is acted on
+/// within half a second.
+pub(crate) const ON_ITS_WAY: Ms = 2_500;
+
 /// For how long a vote may go on counting after its voter last stated it: until it lapses, and a
 /// little for the way and for clocks that differ.
 pub(crate) const VOTE_OUTLIVES: Ms = crate::rules::VOTE_TTL + 4_000;

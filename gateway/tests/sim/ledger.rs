@@ -60,6 +60,9 @@ pub(crate) struct Bad {
     pub(crate) is_gathered: bool,
 }
 
+/// A beat of a node's heart: its generation and the number of the beat.
+pub(crate) type Beat = (u64, u64);
+
 /// The record of a run.
 pub(crate) struct Ledger {
     truths: Vec<Truth>,
@@ -70,6 +73,8 @@ pub(crate) struct Ledger {
     pub(crate) electorate: u64,
     /// Since when each member has been out of reach of the majority.
     pub(crate) lost_since: Vec<Option<Ms>>,
+    /// When each member that had dropped out was back, and which beat of its heart that was.
+    pub(crate) back: Vec<Option<(Ms, Beat)>>,
     pub(crate) tally: Figures,
 }
 
@@ -102,6 +107,7 @@ impl Ledger {
             bads: Vec::new(),
             electorate: (1 << nodes) - 1,
             lost_since: vec![NEVER; nodes],
+            back: vec![None; nodes],
             tally: Figures::default(),
         }
     }

@@ -6,16 +6,12 @@
 //! own finding, and a node that counts fewer may have the endpoint out alone until its own ladder has
 //! led it back, which the promise of recovery bounds. It happens in one of some thousand runs.
 
-use super::{Invariant, SETTLED};
+use super::{Invariant, ON_ITS_WAY, SETTLED};
 use crate::plan::Ms;
 use crate::world::World;
 
 /// No two nodes differ on an endpoint for longer than this.
 const AGREED_WITHIN: Ms = 10_000;
-
-/// A change that is not pushed is on its way for two intervals of gossip at most, and is acted on
-/// within half a second.
-const ON_ITS_WAY: Ms = 2_500;
 
 #[derive(Default)]
 pub(super) struct Agreement {

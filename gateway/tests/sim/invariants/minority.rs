@@ -3,10 +3,13 @@
 //! The votes are counted again here, from what the node's carrier truly holds and what the voters
 //! truly stated, against the members that truly count. A node may also join an opening that more
 //! than half of the members say they hold.
+//!
+//! A member that had dropped out counts again for whoever has heard that it is back, and for everybody
+//! once that has had its time: until then nobody can know it.
 
 use quorum::{Stage, Statement, VoteState};
 
-use super::{Happening, Invariant, VOTE_OUTLIVES};
+use super::{Happening, Invariant, ON_ITS_WAY, VOTE_OUTLIVES};
 use crate::plan::Ms;
 use crate::world::World;
 
@@ -30,7 +33,7 @@ impl Invariant for Minority {
         if world.desk.as_ref().is_some_and(|desk| desk.stood.contains(&stood)) {
             return Ok(());
         }
-        let members = world.ledger.electorate_size();
+        let members = counted_by(world, node);
         let everyone = world.nodes.len();
         let counts = world.ledger.electorate & 1 << node != 0;
         let quorum = match (world.plan.knobs.of_observers, counts) {
@@ -53,6 +56,17 @@ impl Invariant for Minority {
              of {members} members"
         ))
     }
+}
+
+/// How many members truly count for a node.
+fn counted_by(world: &World, node: usize) -> usize {
+    let is_unheard = |member: usize| {
+        let back = world.ledger.back[member].filter(|(at, _)| world.now <= at + ON_ITS_WAY);
+        let carrier = &world.nodes[node].carrier;
+        back.is_some_and(|(_, beat)| member != node && !carrier.has_felt(member, beat))
+    };
+    let counts = |member: &usize| world.ledger.electorate & 1 << member != 0;
+    (0..world.nodes.len()).filter(counts).filter(|member| !is_unheard(*member)).count()
 }
 
 /// Whether the node has a standing vote of `voter`, which the voter did state of late.

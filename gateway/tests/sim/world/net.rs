@@ -82,7 +82,7 @@ impl World {
             self.nodes[node].save(self.now);
         }
         self.forge(node);
-        self.nodes[node].carrier.beat();
+        self.nodes[node].carrier.beats();
         let parcel = self.nodes[node].carrier.all();
         let count = self.nodes.len();
         let first = self.chance.below(count as u64) as usize;
@@ -163,6 +163,10 @@ impl World {
             match (is_in_reach, *lost_since) {
                 (true, _) => {
                     *lost_since = None;
+                    if self.ledger.electorate & 1 << node == 0 {
+                        let beat = self.nodes[node].carrier.beat();
+                        self.ledger.back[node] = Some((self.now, beat));
+                    }
                     self.ledger.electorate |= 1 << node;
                 }
                 (false, None) => *lost_since = Some(self.now),
