@@ -3,8 +3,8 @@
 # clippy, a C compiler, python3 with venv and node from version 20 on with npm (for the official clients
 # of OpenAI and Anthropic, which one test installs below the target directory), promtool (for the page of
 # metrics and the alerts), redis-server with redis-cli (tests start their own on free ports and leave the
-# system's alone), for fleets in networks of their own ip, nft and libfaketime, h2load, for the page Chromium
-# with its driver, and for what is deployed systemd-analyze and the system's certificate authorities; on
+# system's alone), for fleets in networks of their own ip, nft and libfaketime, h2load, curl, for the page
+# Chromium with its driver, and for what is deployed systemd-analyze and the system's certificate authorities; on
 # Debian, as root, it installs what is missing. Who is not root must be allowed user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,6 +20,7 @@ command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || missing+=(nftables)
 command -v faketime >/dev/null || missing+=(faketime)
 command -v h2load >/dev/null || missing+=(nghttp2-client)
+command -v curl >/dev/null || missing+=(curl)
 command -v chromedriver >/dev/null || missing+=(chromium chromium-driver)
 command -v systemd-analyze >/dev/null || missing+=(systemd)
 [ -s /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
