@@ -2,17 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use gateway::config::Cors;
 
-use local::{Ask, House, Plan, Reply};
-use raw::{Act, DONE, FINISH, ROLE, Raw, answer, event, whole_stream};
+use crate::local::{Ask, House, Plan, Reply};
+use crate::raw::{Act, DONE, FINISH, ROLE, Raw, answer, event, whole_stream};
 
 const APP: &str = "https://app.example";
 const EVIL: &str = "https://evil.example";

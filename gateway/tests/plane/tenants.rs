@@ -3,21 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
 use breaker::State;
 use gateway::clock;
 use quorum::Forced;
 
-use local::{Ask, House, Plan, Reply, until};
-use raw::{Act, Raw, failed, good};
+use crate::local;
+use crate::local::{Ask, House, Plan, Reply, until};
+use crate::raw::{Act, Raw, failed, good};
 
 const SCOPE: &str = "circuit_breaker: { scope: endpoint+tenant, tenant: { header: x-tenant-id, max: 50 }, \
                      failure_threshold: 2, open: { base: 300ms, max: 300ms }, ramp: { duration: 0s }, \

@@ -3,21 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
 use breaker::State;
 use gateway::clock;
 use quorum::Forced;
 
-use local::{Ask, House, Plan, mock, nobody, until};
-use raw::{
+use crate::local::{Ask, House, Plan, mock, nobody, until};
+use crate::raw::{
     Act, Raw, answer, chunk, event, failed, good, json, open_stream, stream_head, whole_stream,
 };
 

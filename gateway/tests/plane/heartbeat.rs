@@ -4,17 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
-use local::{Ask, House, Plan, mock, nobody, read_until, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, failed, json, open_stream, stream_head};
+use crate::local::{Ask, House, Plan, mock, nobody, read_until, until};
+use crate::raw::{
+    Act, DONE, FINISH, ROLE, Raw, chunk, event, failed, json, open_stream, stream_head,
+};
 use tokio::time::Instant;
 
 const COMMENT: &str = ": keep-alive\n\n";

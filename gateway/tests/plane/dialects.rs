@@ -3,17 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
-use local::{Ask, House, Plan, Reply, until};
-use raw::{Act, Raw, answer, chunk, failed, json, open_stream, whole_stream};
+use crate::local::{Ask, House, Plan, Reply, until};
+use crate::raw::{Act, Raw, answer, chunk, failed, json, open_stream, whole_stream};
 use sha2::{Digest, Sha256};
 
 /// A dialect: where it is spoken, what announces an answer, what is in it, what ends it.

@@ -3,17 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use sha2::Digest;
 
-use local::{Ask, House, Plan, QUESTION, Reply, STREAM_QUESTION, read_until, until};
-use raw::{
+use crate::local::{Ask, House, Plan, QUESTION, Reply, STREAM_QUESTION, read_until, until};
+use crate::raw::{
     Act, DONE, FINISH, ROLE, Raw, chunk, event, failed, good, json, open_stream, whole_stream,
 };
 

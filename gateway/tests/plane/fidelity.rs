@@ -3,18 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use local::{Ask, House, Plan, read_until};
-use raw::{Act, Raw, chunk, good};
+use crate::local::{Ask, House, Plan, read_until};
+use crate::raw::{Act, Raw, chunk, good};
 
 const CHAT: &str = "/v1/chat/completions";
 const TRANSCRIBE: &str = "/v1/audio/transcriptions";

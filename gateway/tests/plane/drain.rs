@@ -2,13 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,8 +13,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use local::{Ask, House, Live, Plan, QUESTION, Reply, STREAM_QUESTION, soon, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, stream_head, whole_stream};
+use crate::local;
+use crate::local::{Ask, House, Live, Plan, QUESTION, Reply, STREAM_QUESTION, soon, until};
+use crate::raw::{
+    Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, stream_head, whole_stream,
+};
 
 const SHORT: Duration = Duration::from_millis(300);
 

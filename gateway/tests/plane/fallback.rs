@@ -4,21 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use breaker::State;
 use gateway::clock;
 
-use local::{Ask, House, Plan, QUESTION, Reply, nobody, until};
-use raw::{Act, Raw, answer, failed, good};
+use crate::local::{Ask, House, Plan, QUESTION, Reply, nobody, until};
+use crate::raw;
+use crate::raw::{Act, Raw, answer, failed, good};
 
 /// One fault opens, for long.
 const AT_ONCE: &str = "circuit_breaker: { failure_threshold: 1, probe: { enabled: false } }";

@@ -4,16 +4,13 @@
 //! rounds with and without the trouble take turns.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-#![allow(dead_code, reason = "the helpers serve several files")]
-
-mod local;
-mod raw;
 
 use std::time::{Duration, Instant};
 
 use gateway::mock::{Behaviour, Mock};
 use tokio::task::JoinSet;
 
+use crate::local;
 use crate::local::{House, Plan, mock, nobody};
 use crate::raw::{Act, Raw};
 

@@ -5,13 +5,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -19,8 +12,9 @@ use breaker::State;
 use gateway::mock::Behaviour;
 use quorum::Forced;
 
-use local::{Ask, House, Plan, QUESTION, STREAM_QUESTION, mock, soon, until};
-use raw::{Act, Raw, answer, event, failed, good, open_stream};
+use crate::local::{Ask, House, Plan, QUESTION, STREAM_QUESTION, mock, soon, until};
+use crate::raw;
+use crate::raw::{Act, Raw, answer, event, failed, good, open_stream};
 
 /// One fault opens, for long.
 const AT_ONCE: &str = "circuit_breaker: { failure_threshold: 1, probe: { enabled: false } }";

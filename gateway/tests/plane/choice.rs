@@ -2,20 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::{Duration, Instant};
 
 use gateway::clock;
 use tokio::task::JoinSet;
 
-use local::{Ask, House, Plan, until};
-use raw::{Act, Raw, failed, good};
+use crate::local::{Ask, House, Plan, until};
+use crate::raw;
+use crate::raw::{Act, Raw, failed, good};
 
 async fn well() -> Raw {
     Raw::always(vec![Act::Say(good("yes"))]).await

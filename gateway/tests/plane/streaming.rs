@@ -4,20 +4,16 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::{Duration, Instant};
 
 use breaker::State;
 use gateway::mock::Behaviour;
 
-use local::{Ask, House, Plan, Reply, mock, soon, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, open_stream, stream_head, whole_stream};
+use crate::local::{Ask, House, Plan, Reply, mock, soon, until};
+use crate::raw;
+use crate::raw::{
+    Act, DONE, FINISH, ROLE, Raw, chunk, event, open_stream, stream_head, whole_stream,
+};
 
 /// A gateway with one endpoint, and short patience.
 async fn house_of(raw: &Raw) -> House {

@@ -2,18 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use local::{Ask, House, Plan};
-use raw::{Act, Raw, failed, good};
+use crate::local::{Ask, House, Plan};
+use crate::raw;
+use crate::raw::{Act, Raw, failed, good};
 
 /// Breakers that only count, so that nothing but the budget holds anybody back.
 const WATCHING: &str = "circuit_breaker: { mode: off }";

@@ -5,21 +5,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use breaker::State;
 use gateway::mock::Behaviour;
 
-use local::{Ask, House, Plan, Reply, mock, nobody, until};
-use raw::{Act, Raw, answer, failed, good, json};
+use crate::local::{Ask, House, Plan, Reply, mock, nobody, until};
+use crate::raw;
+use crate::raw::{Act, Raw, answer, failed, good, json};
 
 /// Short patience, so that what hangs is soon given up; and no endpoint is asked twice, so that the
 /// faults can be counted.

@@ -2,17 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::{Duration, Instant};
 
-use local::{Ask, Plan, soon, until};
-use raw::{Act, DONE, FINISH, Raw, chunk, event, good, stream_head};
+use crate::local::{Ask, Plan, soon, until};
+use crate::raw::{Act, DONE, FINISH, Raw, chunk, event, good, stream_head};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s10_a_flood_of_tiny_events_comes_out_whole_and_starves_nobody() {

@@ -3,13 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,8 +13,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use local::{Ask, House, Plan, STREAM_QUESTION, soon};
-use raw::{Act, ROLE, Raw, chunk, event, open_stream};
+use crate::local::{Ask, House, Plan, STREAM_QUESTION, soon};
+use crate::raw::{Act, ROLE, Raw, chunk, event, open_stream};
 
 /// Long events before the break: more than all buffers on the way to the client hold.
 const EVENTS: usize = 80;

@@ -2,15 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
-use local::{Ask, House, Plan, soon, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, json, whole_stream};
+use crate::local::{Ask, House, Plan, soon, until};
+use crate::raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, json, whole_stream};
 
 const USAGE: &str = "\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5,\"total_tokens\":14}";
 

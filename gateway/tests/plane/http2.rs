@@ -2,13 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,8 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use local::{Ask, House, Plan, QUESTION, STREAM_QUESTION, soon, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, whole_stream};
+use crate::local;
+use crate::local::{Ask, House, Plan, QUESTION, STREAM_QUESTION, soon, until};
+use crate::raw::{Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, whole_stream};
 
 /// The upstream is let go within this, counted from the client's leaving.
 const LET_GO_MAX: Duration = Duration::from_millis(200);

@@ -2,13 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +25,8 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use local::{House, Plan, QUESTION, STREAM_QUESTION, soon, until};
-use raw::{Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, whole_stream};
+use crate::local::{House, Plan, QUESTION, STREAM_QUESTION, soon, until};
+use crate::raw::{Act, DONE, FINISH, ROLE, Raw, event, good, open_stream, whole_stream};
 
 /// The upstream is let go within this, counted from the client's leaving.
 const LET_GO_MAX: Duration = Duration::from_millis(200);

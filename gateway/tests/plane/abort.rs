@@ -4,13 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use std::time::Duration;
 
 use breaker::State;
@@ -19,8 +12,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use local::{Ask, House, Plan, mock, read_until, soon, until};
-use raw::{
+use crate::local::{Ask, House, Plan, mock, read_until, soon, until};
+use crate::raw::{
     Act, DONE, FINISH, ROLE, Raw, answer, chunk, event, failed, good, open_stream, stream_head,
     whole_stream,
 };

@@ -2,10 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -27,6 +23,7 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use crate::local;
 use crate::local::{Ask, House, Plan, mock, nobody, until};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

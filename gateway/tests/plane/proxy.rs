@@ -4,21 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
 
-#[path = "local/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod local;
-#[path = "raw/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod raw;
-
 use breaker::State;
 use gateway::mock::Behaviour;
 use hyper::header::HeaderValue;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use local::{Ask, House, Plan, QUESTION, mock, read_until};
-use raw::{Act, Raw, answer, failed, good, json};
+use crate::local::{Ask, House, Plan, QUESTION, mock, read_until};
+use crate::raw;
+use crate::raw::{Act, Raw, answer, failed, good, json};
 
 async fn house_of(raw: &Raw) -> House {
     Plan::of(&[("a", raw.address)]).start().await
