@@ -33,6 +33,10 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
+# A machine that tests is new each time and has little disk: nothing is kept for a next build, nothing for a
+# debugger. The target directory ends at some 4 GB.
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
+
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
