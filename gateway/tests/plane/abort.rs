@@ -2,8 +2,6 @@
 //!
 //! When the upstream was let go is measured at the upstream.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use breaker::State;

@@ -1,7 +1,5 @@
 //! What keeps a fleet that fails from being asked ever more often: the budget of further attempts.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

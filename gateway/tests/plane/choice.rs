@@ -1,7 +1,5 @@
 //! Who is asked: policies, priorities and limits of endpoints, through the running gateway.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::{Duration, Instant};
 
 use gateway::clock;

@@ -3,8 +3,6 @@
 //!
 //! A single node is its own fleet, so that what its breaker says holds at once.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

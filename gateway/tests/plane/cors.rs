@@ -1,7 +1,5 @@
 //! Pages in browsers: let in where the configuration says so, and not a word about it elsewhere.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use gateway::config::Cors;
 
 use crate::local::{Ask, House, Plan, Reply};

@@ -1,8 +1,6 @@
 //! Every dialect over sockets: whole as it came, tried elsewhere before its first content, visibly
 //! broken after it, and refused in the form that its own clients read.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use crate::local::{Ask, House, Plan, Reply, until};

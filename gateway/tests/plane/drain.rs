@@ -1,7 +1,5 @@
 //! How a gateway goes: step by step, by an operator's order or by its end, and at the cost of nobody.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -3,8 +3,6 @@
 //! Each fault is shown twice: with a healthy sibling the client notices nothing, alone it gets an
 //! answer that says what happened and does not invite it to multiply the load.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

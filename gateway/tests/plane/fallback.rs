@@ -2,8 +2,6 @@
 //!
 //! The model `demo` falls back on `other`; each test says what its endpoints do.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! What goes upstream is what came, byte for byte but for the model's name: JSON and forms, in
 //! whatever pieces they arrive.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
-
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

@@ -1,7 +1,5 @@
 //! A stream that comes as fast as it can: whole, in few writes, and in nobody's way.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::{Duration, Instant};
 
 use crate::local::{Ask, Plan, soon, until};

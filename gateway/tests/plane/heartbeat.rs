@@ -2,8 +2,6 @@
 //!
 //! Neither is progress of the endpoint's, and behind both everything happens that happens without.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use crate::local::{Ask, House, Plan, mock, nobody, read_until, until};

@@ -1,7 +1,5 @@
 //! Clients that speak HTTP/2 in the clear: many streams on one connection, none at the others' cost.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 

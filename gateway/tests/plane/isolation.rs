@@ -3,8 +3,6 @@
 //! The endpoints answer after a fixed while, so that what the machine does beside is small against it;
 //! rounds with and without the trouble take turns.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::{Duration, Instant};
 
 use gateway::mock::{Behaviour, Mock};

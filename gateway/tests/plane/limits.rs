@@ -1,8 +1,6 @@
 //! Limits on requests, tokens and concurrency, against a running gateway: who is refused, what is told,
 //! what is given back. Minutes pass in the tests of the rule alone.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use sha2::Digest;
 
 use crate::local::{Ask, House, Plan, QUESTION, Reply, STREAM_QUESTION, read_until, until};

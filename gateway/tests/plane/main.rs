@@ -3,6 +3,8 @@
 //! Why one binary: each is linked with the whole gateway, vocabularies of 70 MB among it, and a machine that
 //! tests has little disk. A file is a room of its own all the same: none knows of another's gateways.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
+
 mod abort;
 mod budget;
 mod choice;

@@ -1,7 +1,5 @@
 //! The page of metrics: every name is there with its meaning, and no client can make a series.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};

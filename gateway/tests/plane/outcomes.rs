@@ -1,8 +1,6 @@
 //! What an answer says about its endpoint: the table of statuses, moved by configuration, and the
 //! second question to the same endpoint.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use breaker::State;

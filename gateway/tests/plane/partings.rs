@@ -1,8 +1,6 @@
 //! What is said last is heard: why a stream broke, by a client that reads slowly, and why a request was
 //! refused, by one that is still sending it.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use bytes::Bytes;

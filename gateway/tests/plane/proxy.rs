@@ -2,8 +2,6 @@
 //!
 //! Everything runs over real sockets; what the upstream saw is read at the upstream.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use breaker::State;
 use gateway::mock::Behaviour;
 use hyper::header::HeaderValue;

@@ -1,7 +1,5 @@
 //! Clients that stop reading are let go in time, and those that only read slowly are not.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 

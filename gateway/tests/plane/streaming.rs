@@ -2,8 +2,6 @@
 //!
 //! The upstream is raw TCP, so that each test decides where the bytes are torn and how the end comes.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop loudly")]
-
 use std::time::{Duration, Instant};
 
 use breaker::State;

@@ -1,8 +1,6 @@
 //! A breaker for each tenant: what one tenant meets is nobody else's, and what holds for all holds for
 //! each of them.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::time::Duration;
 
 use breaker::State;

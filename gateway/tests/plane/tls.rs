@@ -1,7 +1,5 @@
 //! Clients that come by TLS, what they are shown, and those who come to the wrong door.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;

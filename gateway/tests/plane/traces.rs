@@ -1,7 +1,5 @@
 //! Traces as a collector gets them, read by the types generated from OpenTelemetry's own schema.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,5 @@
 //! What an answer took, as the endpoint reports it: counted, and never in the way.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop loudly")]
-
 use crate::local::{Ask, House, Plan, soon, until};
 use crate::raw::{Act, DONE, FINISH, ROLE, Raw, chunk, event, json, whole_stream};
 
