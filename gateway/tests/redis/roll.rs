@@ -65,8 +65,10 @@ async fn three_nodes_that_do_not_gossip_flip_and_recover() {
     assert!(decided.elapsed() < Duration::from_secs(2), "took {:?}", decided.elapsed());
     let view = fleet.nodes[2].explain(B).await;
     assert_eq!(view["local"]["state"], "closed", "an imposed opening is not its own");
+    // Its own may stand beside them, seconded: the fleet's evidence is enough for that at times.
     let votes = view["votes"].as_array().unwrap();
-    assert_eq!(votes.len(), 2, "the votes themselves are heard: {view}");
+    let first_hand = votes.iter().filter(|vote| vote["basis"] == "first_hand");
+    assert_eq!(first_hand.count(), 2, "the votes themselves are heard: {view}");
 
     fleet.b.set(Behaviour::default());
     let before = fleet.b.counts().probes;
