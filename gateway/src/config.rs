@@ -37,6 +37,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 
+use self::given::{Look, Missing};
 use self::overrides::Overrides;
 use crate::fnv;
 
@@ -131,16 +132,16 @@ pub fn read_text(path: &Path) -> Result<String, ConfigError> {
 /// # Errors
 /// The text or an override says something that is refused; the error is one line with the place and
 /// the cure.
-pub fn parse_overridden(
+pub(crate) fn parse_overridden(
     text: &str,
     source_name: &str,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: &Look<'_>,
 ) -> Result<Config, ConfigError> {
     let overrides = Overrides::of(std::env::vars_os())?;
     parse_over(text, source_name, env, &overrides)
 }
 
-/// The same where nothing is overridden.
+/// The same where nothing is overridden and `env` knows all variables that are set.
 ///
 /// # Errors
 /// The text says something that is refused; the error is one line with the place and the cure.
@@ -149,13 +150,14 @@ pub fn parse(
     source_name: &str,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, ConfigError> {
-    parse_over(text, source_name, env, &Overrides::default())
+    let look = |name: &str| env(name).ok_or(Missing::Unset);
+    parse_over(text, source_name, &look, &Overrides::default())
 }
 
 fn parse_over(
     text: &str,
     source_name: &str,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: &Look<'_>,
     overrides: &Overrides,
 ) -> Result<Config, ConfigError> {
     let mut file = file::read(text, source_name)?;

@@ -16,6 +16,7 @@ use super::Config;
 use super::error::{ConfigError, did_you_mean};
 use super::file::{File, Given, Scalar};
 use super::form::{Form, Forms};
+use super::given::{Look, Missing};
 use super::overrides::Overrides;
 use super::scalar::{Refusal, duration, fraction};
 use super::section::{Section, Source};
@@ -44,7 +45,7 @@ const REPEAT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from
 pub(super) fn check(
     file: &File,
     source_name: &str,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: &Look<'_>,
     overrides: &Overrides,
 ) -> Result<Config, ConfigError> {
     checked(&Source { file: source_name, env, overrides, forms: None }, file)
@@ -54,8 +55,12 @@ pub(super) fn check(
 pub(super) fn forms(file: &File) -> Forms {
     let forms = RefCell::default();
     let overrides = Overrides::default();
-    let source =
-        Source { file: "forms", env: &|_| None, overrides: &overrides, forms: Some(&forms) };
+    let source = Source {
+        file: "forms",
+        env: &|_| Err(Missing::Unset),
+        overrides: &overrides,
+        forms: Some(&forms),
+    };
     let checked = checked(&source, file);
     debug_assert!(checked.is_ok(), "{checked:?}");
     forms.into_inner()

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::MASK;
 use super::form::Form;
+use super::given::{Look, Missing};
 
 /// Longest value of one setting after expansion, in bytes.
 const VALUE_BYTES_MAX: usize = 4_096;
@@ -46,7 +47,7 @@ impl Refusal {
 /// # Errors
 /// A variable is unset or empty, a reference is malformed, or the result is empty, too long or holds
 /// a control character.
-pub(super) fn expand(raw: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Refusal> {
+pub(super) fn expand(raw: &str, env: &Look<'_>) -> Result<String, Refusal> {
     let mut value = String::with_capacity(raw.len());
     let mut rest = raw;
     while let Some(at) = rest.find("${") {
@@ -92,7 +93,7 @@ fn malformed() -> Refusal {
     )
 }
 
-fn look_up(inside: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Refusal> {
+fn look_up(inside: &str, env: &Look<'_>) -> Result<String, Refusal> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
@@ -103,20 +104,28 @@ fn look_up(inside: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String,
     if !starts_well || !is_name || is_nested {
         return Err(malformed());
     }
+    let refuse = |problem: &str, cure: String| {
+        Err(Refusal::new(format!("uses the variable {name}, {problem}"), cure))
+    };
     let value = match (env(name), default) {
-        (Some(value), None) if value.is_empty() => {
-            return Err(Refusal::new(
-                format!("uses the variable {name}, which is empty"),
-                format!("set {name} or remove the key"),
-            ));
+        // A default is for what nobody has given, not for what was given and cannot be read.
+        (Err(Missing::Unreadable { problem, cure }), _) => {
+            return refuse(&problem, cure.to_owned());
         }
-        (Some(value), _) if !value.is_empty() => value,
+        (Ok(value), _) if !value.is_empty() => value,
         (_, Some(default)) => return Ok(default.to_owned()),
-        (_, None) => {
-            return Err(Refusal::new(
-                format!("uses the variable {name}, which is not set"),
-                format!("set {name} or write ${{{name}:-default}}"),
-            ));
+        (Ok(_), None) => return refuse("which is empty", format!("set {name} or remove the key")),
+        (Err(Missing::Unset), None) => {
+            return refuse("which is not set", format!("set {name} or write ${{{name}:-default}}"));
+        }
+        (Err(Missing::NoFile(directory)), None) => {
+            let directory = directory.display();
+            return refuse(
+                &format!("which is not set and is no file in {directory}"),
+                format!(
+                    "set {name}, put its value into {directory}/{name}, or write ${{{name}:-default}}"
+                ),
+            );
         }
     };
     if value.chars().any(char::is_control) {
@@ -404,9 +413,9 @@ mod tests {
     #[test]
     fn variables_are_put_in_place_once() {
         let env = |name: &str| match name {
-            "HOST" => Some("${PORT}".to_owned()),
-            "PORT" => Some("80".to_owned()),
-            _ => None,
+            "HOST" => Ok("${PORT}".to_owned()),
+            "PORT" => Ok("80".to_owned()),
+            _ => Err(Missing::Unset),
         };
         let read = |raw: &str| expand(raw, &env).unwrap();
         assert_eq!(read("${PORT}"), "80");
@@ -422,9 +431,21 @@ mod tests {
     }
 
     #[test]
+    fn a_default_stands_for_what_is_missing_and_not_for_what_cannot_be_read() {
+        let unreadable = || Missing::Unreadable { problem: "whose file /s/A".into(), cure: "mend" };
+        let refusal = expand("${A:-x}", &|_| Err(unreadable())).unwrap_err();
+        assert_eq!(refusal.problem, "uses the variable A, whose file /s/A");
+        let no_file = || Missing::NoFile("/run/secrets".into());
+        assert_eq!(expand("${A:-x}", &|_| Err(no_file())).unwrap(), "x");
+        let refusal = expand("${A}", &|_| Err(no_file())).unwrap_err();
+        assert!(refusal.problem.ends_with("no file in /run/secrets"), "{refusal:?}");
+        assert!(refusal.cure.contains("into /run/secrets/A"), "{refusal:?}");
+    }
+
+    #[test]
     fn a_malformed_reference_is_refused() {
         for raw in ["${", "${}", "${A", "${1}", "${A B}", "${A:-${B}}", "${:-x}", "", "${N:-}"] {
-            assert!(expand(raw, &|_| None).is_err(), "{raw:?}");
+            assert!(expand(raw, &|_| Err(Missing::Unset)).is_err(), "{raw:?}");
         }
     }
 

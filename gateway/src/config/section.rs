@@ -13,6 +13,7 @@ use super::Secret;
 use super::error::ConfigError;
 use super::file::{At, Given, Place, Scalar};
 use super::form::{Forms, Known};
+use super::given::Look;
 use super::overrides::Overrides;
 use super::scalar::{self, Refusal};
 
@@ -21,7 +22,7 @@ pub(super) struct Source<'a> {
     /// What errors call the file.
     pub(super) file: &'a str,
     /// The answer for `${VARIABLE}`.
-    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) env: &'a Look<'a>,
     /// What the environment says instead of the file.
     pub(super) overrides: &'a Overrides,
     /// Where it is written down what each setting takes, if anybody wants to know.

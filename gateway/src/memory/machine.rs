@@ -4,6 +4,9 @@
 //! It is read once, when a configuration says nothing of its own. In a container it is the container's
 //! limit that kills, and it is found under one mount in most of them; where a process sees its groups
 //! from outside, the way down to its own is walked. What cannot be read limits nothing.
+//!
+//! A hardened process sees its own part of `/proc` only (`ProcSubset=pid` of systemd) or none of it, so
+//! the size of the machine is asked of the kernel and not read there.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +26,7 @@ const MEBIBYTE: u64 = 1 << 20;
 /// What bodies may take together where the configuration does not say, in bytes: a quarter of the memory
 /// that this process may have, 32 MiB to 1 GiB.
 pub fn default_bytes() -> u64 {
-    static BYTES: LazyLock<u64> = LazyLock::new(|| part_of(limit(Path::new("/"))));
+    static BYTES: LazyLock<u64> = LazyLock::new(|| part_of(limit(Path::new("/"), of_machine())));
     *BYTES
 }
 
@@ -33,13 +36,24 @@ fn part_of(memory: Option<u64>) -> u64 {
     part.clamp(BYTES_MIN, BYTES_MAX)
 }
 
-/// The least of what limits this process, in bytes, with the files of the system below `root`.
-fn limit(root: &Path) -> Option<u64> {
+/// What the machine has, in bytes, as its kernel says.
+#[cfg(target_os = "linux")]
+fn of_machine() -> Option<u64> {
+    let told = rustix::system::sysinfo();
+    // Both are as wide as a pointer, or narrower, and a machine without memory has not told.
+    let units = u64::try_from(told.totalram).ok().filter(|units| *units > 0)?;
+    units.checked_mul(told.mem_unit.max(1).into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn of_machine() -> Option<u64> {
+    None
+}
+
+/// The least of what limits this process, in bytes, with the files of the system below `root` and so much
+/// memory in the machine.
+fn limit(root: &Path, machine: Option<u64>) -> Option<u64> {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
-    let machine = read("proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1_024)
-    });
     let groups = read("proc/self/cgroup").unwrap_or_default();
     let limits = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -79,36 +93,44 @@ mod tests {
         root
     }
 
-    const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal:        2097152 kB\nMemFree: 1 kB\n");
+    const MACHINE: Option<u64> = Some(2_048 * MEBIBYTE);
 
     #[test]
     fn the_least_of_the_groups_that_a_process_is_in_holds() {
         let root = system(&[
-            MACHINE,
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "268435456\n"),
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
         ]);
-        assert_eq!(limit(root.path()), Some(256 * MEBIBYTE));
+        assert_eq!(limit(root.path(), MACHINE), Some(256 * MEBIBYTE));
         let root = system(&[
-            MACHINE,
             ("proc/self/cgroup", "9:cpu,cpuacct:/x\n4:hugetlb,memory:/docker/1\n0::/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n"),
         ]);
-        assert_eq!(limit(root.path()), Some(512 * MEBIBYTE));
+        assert_eq!(limit(root.path(), MACHINE), Some(512 * MEBIBYTE));
     }
 
     #[test]
     fn what_says_nothing_limits_nothing() {
         let root = system(&[
-            MACHINE,
             ("proc/self/cgroup", "4:memory:/\n0::/\nnonsense\n"),
             ("sys/fs/cgroup/memory.max", "max\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ]);
-        assert_eq!(limit(root.path()), Some(2_048 * MEBIBYTE));
-        assert_eq!(limit(system(&[]).path()), None);
-        assert!(limit(Path::new("/")).unwrap() > 0);
+        assert_eq!(limit(root.path(), MACHINE), Some(2_048 * MEBIBYTE));
+        assert_eq!(limit(system(&[]).path(), None), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_that_sees_no_proc_knows_what_the_machine_has() {
+        let machine = of_machine().unwrap();
+        assert_eq!(limit(system(&[]).path(), Some(machine)), Some(machine));
+        // The kernel's own account, where it can be read.
+        let told = fs::read_to_string("/proc/meminfo").unwrap();
+        let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(machine.abs_diff(kibibytes * 1_024) <= MEBIBYTE, "{machine}, {line}");
     }
 
     #[test]

@@ -9,7 +9,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::config::{self, Config, given};
+use crate::config::given::{self, Look, Missing};
+use crate::config::{self, Config};
 
 /// Names of variables; a file of bounded length holds so many only.
 pub(super) type Names = BTreeSet<String>;
@@ -29,7 +30,10 @@ pub(super) fn parse_foreign(
     name: &str,
     allowed: &Names,
 ) -> Result<(Config, Option<String>), String> {
-    let given = |variable: &str| given::variable(variable).filter(|_| allowed.contains(variable));
+    let given = |variable: &str| match allowed.contains(variable) {
+        true => given::variable(variable),
+        false => Err(Missing::Unset),
+    };
     let (config, named) = read(text, name, &given);
     if let Some(foreign) = named.iter().find(|variable| !allowed.contains(*variable)) {
         return Err(format!(
@@ -43,7 +47,10 @@ pub(super) fn parse_foreign(
         return Ok((config, Some(yaml)));
     }
     let (masked, _) = read(text, name, &|variable| {
-        given::variable(variable).filter(|value| !value.is_empty()).map(|_| mask(variable))
+        given::variable(variable).map(|value| match value.is_empty() {
+            true => value,
+            false => mask(variable),
+        })
     });
     Ok((config, masked.ok().map(|masked| masked.effective_yaml())))
 }
@@ -53,11 +60,7 @@ fn mask(variable: &str) -> String {
     format!("from-the-environment-{}", variable.to_ascii_lowercase().replace('_', "-"))
 }
 
-fn read(
-    text: &str,
-    name: &str,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> (Result<Config, String>, Names) {
+fn read(text: &str, name: &str, environment: &Look<'_>) -> (Result<Config, String>, Names) {
     let named = RefCell::new(Names::new());
     let config = config::parse_overridden(text, name, &|variable| {
         named.borrow_mut().insert(variable.to_owned());
