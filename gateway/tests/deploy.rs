@@ -29,6 +29,8 @@ mod process;
 mod python;
 #[path = "deploy/systemd.rs"]
 mod systemd;
+#[path = "deploy/telling.rs"]
+mod telling;
 #[path = "netns/wires.rs"]
 #[allow(dead_code, reason = "nothing is split here")]
 mod wires;

@@ -36,6 +36,9 @@ pub struct Stats {
     /// The size of the digest of all lives (a gauge). At [`DIGEST_BYTES_MAX`](crate::DIGEST_BYTES_MAX) no further life is let
     /// in, and gossip that names one is refused.
     pub digest_bytes: AtomicU64,
+    /// The last second, since 1970, in which the certificate is good that this node shows (a gauge);
+    /// 0 without one.
+    pub certificate_end: AtomicU64,
     /// How often the chitchat task ended and was started again.
     pub restarts: AtomicU64,
     /// How often another process was found under this node's name.

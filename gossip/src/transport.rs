@@ -175,6 +175,7 @@ pub(crate) fn bind(
     let proofs =
         Proofs { material: credentials.material.clone(), roots: credentials.roots.clone() };
     let good_until = credentials.good_until;
+    stats.certificate_end.store(good_until.unwrap_or(0), Ordering::Relaxed);
     let (server, client) = configure(credentials);
     let endpoint = Endpoint::server(server, config.listen)
         .map_err(|source| GossipError::Bind { address: config.listen, source })?;
@@ -298,8 +299,15 @@ impl Net {
             return Ok(None);
         }
         self.close_expired();
-        let mut credentials = tls::load(&self.config)?;
-        self.troubles.tell_own(credentials.good_until);
+        // Of the one that is in use, be the next one as it may.
+        let mut end = self.stats.certificate_end.load(Ordering::Relaxed);
+        let loaded = tls::load(&self.config);
+        if let Ok(credentials) = &loaded {
+            end = credentials.good_until.unwrap_or(0);
+            self.stats.certificate_end.store(end, Ordering::Relaxed);
+        }
+        self.troubles.tell_own((end > 0).then_some(end));
+        let mut credentials = loaded?;
         let authority = credentials.authority.take();
         {
             let mut proofs = locked(&self.proofs);

@@ -146,6 +146,11 @@ fn carried(meters: &Meters, stats: &gossip::Stats) {
     ] {
         meters.gauge(name, &[]).set(gauge.load(Ordering::Relaxed) as f64);
     }
+    let end = stats.certificate_end.load(Ordering::Relaxed);
+    // A fleet without certificates has none that could run out.
+    if end > 0 {
+        meters.gauge("gossip_certificate_end_timestamp_seconds", &[]).set(end as f64);
+    }
 }
 
 /// What the carrier has counted, by name.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::given::Missing;
 use super::{ConfigError, Secret, parse, parse_duration, parse_seed, scalar};
 
 /// Longest line of an error: a place, a key, a piece of the value, the problem and the cure.
@@ -67,9 +68,10 @@ pub(crate) fn values(bytes: &[u8]) {
     if let Ok(fraction) = scalar::fraction(text) {
         assert!(fraction.is_finite());
     }
-    if let Ok(expanded) = scalar::expand(text, &variable) {
+    let look = |name: &str| variable(name).ok_or(Missing::Unset);
+    if let Ok(expanded) = scalar::expand(text, &look) {
         assert!(!expanded.is_empty() && !expanded.chars().any(char::is_control));
-        assert_eq!(scalar::expand(&scalar::escape(&expanded), &variable), Ok(expanded));
+        assert_eq!(scalar::expand(&scalar::escape(&expanded), &look), Ok(expanded));
     }
     if let Ok(seed) = parse_seed(text) {
         assert_eq!(parse_seed(&seed), Ok(seed));

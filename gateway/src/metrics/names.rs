@@ -5,7 +5,7 @@
 use metrics::{KeyName, Recorder};
 
 /// Names without the prefix of ours, with what they mean.
-const OURS: [(&str, &str); 86] = [
+const OURS: [(&str, &str); 87] = [
     ("accept_errors_total", "Connections that could not be accepted, by listener and why."),
     (
         "admission_rejects_total",
@@ -68,6 +68,10 @@ const OURS: [(&str, &str); 86] = [
     ),
     ("gossip_bytes_in_total", "Bytes of frames of gossip taken in."),
     ("gossip_bytes_out_total", "Bytes of frames of gossip sent."),
+    (
+        "gossip_certificate_end_timestamp_seconds",
+        "Until when this node's certificate for gossip is good, in seconds since 1970.",
+    ),
     ("gossip_connections", "Open connections to members."),
     ("gossip_digest_bytes", "Size of the digest of all lives of nodes."),
     ("gossip_duplicates_total", "How often another process was found under this node's name."),

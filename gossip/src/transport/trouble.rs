@@ -8,8 +8,8 @@
 //! and then each serves alone.
 //!
 //! # Invariants
-//! - At most one line in [`SAID_EVERY`] about peers and one in [`OWN_SAID_EVERY`] about itself,
-//!   whatever happens.
+//! - At most one line in [`SAID_EVERY`] about peers; one in [`OWN_SAID_EVERY`] about this node's own
+//!   certificate and one more where that comes closer to its end, whatever happens.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -53,8 +53,8 @@ pub(super) enum Unlinked {
 pub(super) struct Troubles {
     /// When the last line about a peer was written; a plain lock held for one comparison.
     said_at: Mutex<Option<Instant>>,
-    /// The same about this node's own certificate.
-    own_said_at: Mutex<Option<Instant>>,
+    /// The same about this node's own certificate, with what was said of it.
+    own_said: Mutex<Option<(End, Instant)>>,
 }
 
 impl Troubles {
@@ -69,13 +69,27 @@ impl Troubles {
     /// Tells that this node's certificate has run out or soon will, if it is good until then, in
     /// seconds since 1970.
     pub(super) fn tell_own(&self, good_until: Option<u64>) {
-        let end = good_until.and_then(|until| end_of(until, UnixTime::now().as_secs()));
+        let end = good_until.and_then(|until| End::of(until, UnixTime::now().as_secs()));
         let Some(end) = end else { return };
-        if is_due(&self.own_said_at, OWN_SAID_EVERY, Instant::now()) {
+        if self.is_own_due(end, Instant::now()) {
+            let end = end.words();
             warn!(
                 "this node's certificate for gossip {end}; issue another: quorumgate certs issue NODE"
             );
         }
+    }
+
+    /// Whether it is to be said anew of the own certificate that its end is so near. What has just
+    /// run out is not kept back because it was said before that it would.
+    fn is_own_due(&self, end: End, now: Instant) -> bool {
+        let mut said = locked(&self.own_said);
+        let is_said =
+            |(what, at): (End, Instant)| end.stage() == what.stage() && now < at + OWN_SAID_EVERY;
+        let is_due = !said.is_some_and(is_said);
+        if is_due {
+            *said = Some((end, now));
+        }
+        is_due
     }
 }
 
@@ -88,15 +102,46 @@ fn is_due(said_at: &Mutex<Option<Instant>>, every: Duration, now: Instant) -> bo
     is_due
 }
 
-/// What to say of a certificate's end; `None` while that is far off.
-fn end_of(until: u64, now: u64) -> Option<String> {
-    match until.checked_sub(now) {
-        None => Some("has run out".to_owned()),
-        Some(left) if left < DAY_SECONDS => Some("runs out within a day".to_owned()),
-        Some(left) if left < RENEW_DAYS * DAY_SECONDS => {
-            Some(format!("runs out within {} days", left / DAY_SECONDS + 1))
+/// How near a certificate's end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It comes within so many days.
+    Days(u64),
+    /// It comes within a day.
+    Day,
+    /// It has passed.
+    Passed,
+}
+
+impl End {
+    /// Both in seconds since 1970; `None` while it is far off.
+    fn of(until: u64, now: u64) -> Option<Self> {
+        match until.checked_sub(now) {
+            None => Some(Self::Passed),
+            Some(left) if left < DAY_SECONDS => Some(Self::Day),
+            Some(left) if left < RENEW_DAYS * DAY_SECONDS => {
+                Some(Self::Days(left / DAY_SECONDS + 1))
+            }
+            Some(_) => None,
         }
-        Some(_) => None,
+    }
+
+    /// Grows where it becomes more urgent, and not from day to day.
+    fn stage(self) -> u8 {
+        match self {
+            Self::Days(_) => 0,
+            Self::Day => 1,
+            Self::Passed => 2,
+        }
+    }
+
+    /// Continues "the certificate …".
+    fn words(self) -> String {
+        match self {
+            Self::Days(days) => format!("runs out within {days} days"),
+            Self::Day => "runs out within a day".to_owned(),
+            Self::Passed => "has run out".to_owned(),
+        }
     }
 }
 
@@ -156,10 +201,24 @@ mod tests {
     #[test]
     fn a_certificate_is_told_of_a_month_before_its_end_and_after_it() {
         let month = RENEW_DAYS * DAY_SECONDS;
-        assert_eq!(end_of(month, 0), None);
-        assert_eq!(end_of(month - 1, 0).unwrap(), "runs out within 30 days");
-        assert_eq!(end_of(5, 5).unwrap(), "runs out within a day");
-        assert_eq!(end_of(4, 5).unwrap(), "has run out");
+        let told = |until, now| End::of(until, now).map(End::words);
+        assert_eq!(told(month, 0), None);
+        assert_eq!(told(month - 1, 0).unwrap(), "runs out within 30 days");
+        assert_eq!(told(5, 5).unwrap(), "runs out within a day");
+        assert_eq!(told(4, 5).unwrap(), "has run out");
+    }
+
+    #[test]
+    fn that_a_certificate_has_run_out_is_said_at_once() {
+        let (troubles, begin) = (Troubles::default(), Instant::now());
+        let is_due =
+            |end, minutes: u64| troubles.is_own_due(end, begin + Duration::from_secs(minutes * 60));
+        assert!(is_due(End::Days(2), 0) && !is_due(End::Days(2), 359) && is_due(End::Days(2), 360));
+        assert!(!is_due(End::Days(1), 361), "a day is no news");
+        assert!(is_due(End::Day, 362) && is_due(End::Passed, 363));
+        assert!(!is_due(End::Passed, 364) && is_due(End::Passed, 363 + 360));
+        // Another one that is no better is told of as well.
+        assert!(is_due(End::Day, 363 + 361));
     }
 
     #[test]

@@ -10,7 +10,8 @@ const CANARY: &str = "sk-CANARY";
 
 fn over(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-    parse_over(text, "gw.yaml", &environment, &Overrides::of(variables)?)
+    let look = |name: &str| environment(name).ok_or(Missing::Unset);
+    parse_over(text, "gw.yaml", &look, &Overrides::of(variables)?)
 }
 
 fn overridden(text: &str, variables: &[(&str, &str)]) -> Config {
