@@ -85,6 +85,8 @@ pub struct Reload {
     /// Whose turn it is. Of those who ask, at most [`WAITING_MAX`] wait.
     turn: tokio::sync::Mutex<()>,
     places: Arc<Semaphore>,
+    /// Why the configuration that was meant does not hold, for whoever follows it; `None`: it does.
+    refused: watch::Sender<Option<String>>,
     /// A plain mutex, held for a copy of pointers and never over an await.
     state: Mutex<State>,
 }
@@ -130,6 +132,7 @@ impl Reload {
             events: Arc::clone(events),
             turn: tokio::sync::Mutex::default(),
             places: Arc::new(Semaphore::new(WAITING_MAX)),
+            refused: watch::Sender::default(),
             state: Mutex::new(state),
         };
         for result in ["ok", "unchanged", "error"] {
@@ -158,6 +161,12 @@ impl Reload {
             last_error,
             needs_restart: restart::keys(&self.boot, &config),
         }
+    }
+
+    /// Follows why the configuration that was meant does not hold, whoever has asked for it: a signal, an
+    /// operator, or the file itself. `None`: it holds.
+    pub fn refused(&self) -> watch::Receiver<Option<String>> {
+        self.refused.subscribe()
     }
 
     /// What went wrong at the last try, if the running configuration is not the one that was meant.
@@ -280,6 +289,12 @@ impl Reload {
             }
         }
         self.show(tried.is_ok());
+        let why = tried.as_ref().err().cloned();
+        self.refused.send_if_modified(|was| {
+            let is_news = *was != why;
+            *was = why;
+            is_news
+        });
         tried
     }
 

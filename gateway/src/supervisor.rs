@@ -14,6 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+/// Longest reason that is told, in characters: a manager throws a datagram away that is longer than 4,096
+/// bytes, with all that it says.
+const WHY_CHARACTERS_MAX: usize = 512;
 /// The variable that names the socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
@@ -36,7 +39,8 @@ impl Stage<'_> {
         match self {
             Self::Ready => "READY=1\nSTATUS=serving\n".to_owned(),
             Self::Refused(why) => {
-                let why = why.replace(char::is_control, " ");
+                let harmless = |one: char| if one.is_control() { ' ' } else { one };
+                let why: String = why.chars().take(WHY_CHARACTERS_MAX).map(harmless).collect();
                 format!("READY=1\nSTATUS=serving by the old configuration; not reloaded: {why}\n")
             }
             Self::Reloading => "RELOADING=1\n".to_owned(),
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     fn heard(socket: &UnixDatagram) -> String {
-        let mut room = [0; 256];
+        let mut room = [0; 4_096];
         let length = socket.recv(&mut room).unwrap();
         String::from_utf8(room[..length].to_vec()).unwrap()
     }
@@ -119,6 +123,9 @@ mod tests {
             told.starts_with("READY=1\nSTATUS=") && told.ends_with("line 1 READY=0\n"),
             "{told}"
         );
+        supervisor.tell(Stage::Refused(&"é".repeat(5_000)));
+        let told = heard(&socket);
+        assert!(told.len() < 1_200 && told.starts_with("READY=1\n"), "{}", told.len());
         supervisor.tell(Stage::Reloading);
         assert_eq!(heard(&socket), "RELOADING=1\n");
         supervisor.tell(Stage::Stopping(Duration::from_millis(605_500)));

@@ -244,6 +244,9 @@ async fn health_is_told_by_exit_code_and_without_a_token() {
     let health = async |words: &str| run(command(&admin, None, words)).await;
     assert_eq!(health("health").await.text(), "alive\n");
     assert!(health("health --ready").await.text().starts_with("ready"));
+    // What could not be sent as a token is no ailment of the gateway.
+    let odd = run(command(&admin, Some("of two words"), "health")).await;
+    assert_eq!(odd.text(), "alive\n");
     assert_eq!(health("health --ready -o json").await.json()["ready"], true);
     let clients = gateway.clients.to_string();
     run(command(&clients, None, "health")).await.refused(69, &["clients' listener"]);

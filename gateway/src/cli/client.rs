@@ -86,6 +86,15 @@ impl Client {
         Ok(Self { authority: authority(&at.admin)?, bearer })
     }
 
+    /// A client that shows no token, for what wants none: whatever the environment holds is no reason not to
+    /// ask.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub(super) fn nameless(at: &Where) -> Result<Self, Failure> {
+        Ok(Self { authority: authority(&at.admin)?, bearer: None })
+    }
+
     /// Where it asks, for people.
     pub(super) fn address(&self) -> &str {
         &self.authority

@@ -172,14 +172,7 @@ pub(super) async fn cluster(client: &Client, output: Output) -> Result<(), Failu
             ("suspects itself", yes(value, "/suspect")),
             ("configuration", word(value, "/config_hash")),
             ("differs", yes(value, "/config_skew")),
-            (
-                "limit share",
-                format!(
-                    "{} of {}",
-                    word(value, "/limit_share/rank"),
-                    word(value, "/limit_share/among")
-                ),
-            ),
+            ("limit share", share(value)),
         ];
         if number(value, "/observing_ms").is_some_and(|left| left > 0) {
             lines.push(("only watches for", period_at(value, "/observing_ms")));
@@ -210,6 +203,16 @@ pub(super) async fn cluster(client: &Client, output: Output) -> Result<(), Failu
         }
         text
     })
+}
+
+/// The part of every limit that a node holds. The document counts its place from 0, people do not: a `0 of
+/// 3` would look as if it held nothing.
+fn share(value: &Value) -> String {
+    match (number(value, "/limit_share/rank"), number(value, "/limit_share/among")) {
+        (Some(_), Some(1)) => "the whole".to_owned(),
+        (Some(rank), Some(among)) => format!("1/{among} of each limit, place {}", rank + 1),
+        (None, _) | (_, None) => super::text::NOTHING.to_owned(),
+    }
 }
 
 fn yes(value: &Value, path: &str) -> String {
@@ -264,6 +267,15 @@ fn show(answer: &Answer, output: Output, text: impl Fn(&Value) -> String) -> Res
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn nobody_seems_to_hold_nothing() {
+        let told = |rank, among| share(&json!({ "limit_share": { "rank": rank, "among": among } }));
+        assert_eq!(told(0, 3), "1/3 of each limit, place 1");
+        assert_eq!(told(2, 3), "1/3 of each limit, place 3");
+        assert_eq!(told(0, 1), "the whole");
+        assert_eq!(share(&json!({})), super::super::text::NOTHING);
+    }
 
     #[test]
     fn where_an_endpoint_stands_is_one_word() {

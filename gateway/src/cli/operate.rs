@@ -171,7 +171,8 @@ pub(super) fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Cluster { common } => ask(&common, look::cluster),
         Verb::Config { common } => ask(&common, look::config),
         Verb::Health { ready, common } => {
-            ask(&common, async |client: &Client, output| health::ask(client, ready, output).await)
+            let client = Client::nameless(&common.at)?;
+            runtime()?.block_on(health::ask(&client, ready, common.output))
         }
         Verb::Events { since, no_follow, common } => {
             ask(&common, async |client: &Client, output| {

@@ -123,16 +123,28 @@ async fn run(config: &Config, origin: Origin, lines: &Lines) -> Result<(), Failu
         gossip = ?app.gossip_address, node = %app.seat.me, "serving");
     let supervisor = Supervisor::from_environment();
     supervisor.tell(Stage::Ready);
+    let mut refused = app.reload.refused();
     let hear_reloads = async {
-        while hang_up.recv().await.is_some() {
-            supervisor.tell(Stage::Reloading);
-            // What became of it is in the log.
-            match app.reload.reload().await {
-                Ok(_) => supervisor.tell(Stage::Ready),
-                Err(why) => supervisor.tell(Stage::Refused(&why)),
+        loop {
+            tokio::select! {
+                heard = hang_up.recv() => match heard {
+                    Some(()) => {
+                        supervisor.tell(Stage::Reloading);
+                        // What became of it is in the log, and told below.
+                        let _ = app.reload.reload().await;
+                    }
+                    None => std::future::pending().await,
+                },
+                // Whoever else has asked for a reload: an operator, or the file itself.
+                followed = refused.changed() => if followed.is_err() {
+                    std::future::pending().await
+                },
+            }
+            match refused.borrow_and_update().as_deref() {
+                None => supervisor.tell(Stage::Ready),
+                Some(why) => supervisor.tell(Stage::Refused(why)),
             }
         }
-        std::future::pending().await
     };
     tokio::select! {
         () = hear_reloads => {}

@@ -65,16 +65,45 @@ pub(super) fn certs_issue(dir: &Path, node: &str) -> Result<(), Failure> {
 }
 
 /// Makes what is missing of an authority and the nodes' certificates, so that it can be run at every start.
+/// Where all nodes have theirs, the authority's key may be elsewhere.
 pub(super) fn certs_ensure(dir: &Path, nodes: &[String]) -> Result<(), Failure> {
-    if !dir.join("ca.crt").exists() {
-        certs_init(dir)?;
-    }
+    let mut missing = Vec::new();
     for node in nodes {
-        if !dir.join(format!("{node}.crt")).exists() {
-            certs_issue(dir, node)?;
+        if !is_whole(dir, node)? {
+            missing.push(node);
         }
     }
-    Ok(())
+    if missing.is_empty() && !nodes.is_empty() && dir.join("ca.crt").exists() {
+        return Ok(());
+    }
+    if !is_whole(dir, "ca")? {
+        certs_init(dir)?;
+    }
+    missing.into_iter().try_for_each(|node| certs_issue(dir, node))
+}
+
+/// Whether a certificate is there with its key; neither of them is missing alone.
+///
+/// # Errors
+/// One is. Keys are written first, so that an end in between leaves one without its certificate.
+fn is_whole(dir: &Path, name: &str) -> Result<bool, Failure> {
+    let file = |ending: &str| dir.join(format!("{name}.{ending}"));
+    let (key, certificate) = (file("key"), file("crt"));
+    match (key.exists(), certificate.exists()) {
+        (true, true) => Ok(true),
+        (false, false) => Ok(false),
+        (true, false) => Err(Failure::unavailable(format!(
+            "{} is there without {}: an earlier run broke off, or it was moved away; bring it back, \
+             or remove the key and run this again",
+            key.display(),
+            certificate.display()
+        ))),
+        (false, true) => Err(Failure::unavailable(format!(
+            "{} is there without {}; bring the key back, or move the certificate away and run this again",
+            certificate.display(),
+            key.display()
+        ))),
+    }
 }
 
 /// Prints the JSON Schema of the configuration.

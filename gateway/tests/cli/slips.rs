@@ -70,12 +70,39 @@ fn a_start_that_fails_names_its_cause_once_and_the_cure() {
         &with("gw-1", "ca: gw.yaml, cert: gw-1.crt, key: gw-1.key"),
         &["gw.yaml holds no usable certificate", "PEM"],
     );
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let held = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let rest = cluster("gw-1", "ca: ca.crt, cert: gw-1.crt, key: gw-1.key");
-    let rest = rest.replace("127.0.0.1:0", &taken.to_string());
-    let held = std::net::UdpSocket::bind(taken).unwrap();
+    let rest = rest.replace("127.0.0.1:0", &held.local_addr().unwrap().to_string());
     is_told(&start(at, "127.0.0.1:0", &rest), &["cannot bind", "is the port taken?"]);
     drop(held);
+}
+
+#[test]
+fn a_certificate_without_its_key_or_the_other_way_round_is_not_taken_for_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let dir = directory.path().to_str().unwrap();
+    let ensure = || quorumgate(&["certs", "ensure", "gw-1", "gw-2", "--dir", dir]);
+    assert!(ensure().status.success());
+    let before = std::fs::read(file("gw-1.crt")).unwrap();
+    assert!(ensure().status.success());
+    assert_eq!(std::fs::read(file("gw-1.crt")).unwrap(), before);
+    for (gone, left) in [("gw-2.crt", "gw-2.key"), ("gw-2.key", "gw-2.crt")] {
+        let kept = std::fs::read(file(gone)).unwrap();
+        std::fs::remove_file(file(gone)).unwrap();
+        is_told(&ensure(), &[left, "is there without", gone, "bring"]);
+        std::fs::write(file(gone), kept).unwrap();
+    }
+    // Where every node has its own, nothing is signed, and the authority's key may be kept elsewhere.
+    let key = std::fs::read(file("ca.key")).unwrap();
+    std::fs::remove_file(file("ca.key")).unwrap();
+    assert!(ensure().status.success());
+    std::fs::remove_file(file("gw-2.key")).unwrap();
+    std::fs::remove_file(file("gw-2.crt")).unwrap();
+    is_told(&ensure(), &["ca.crt", "is there without", "ca.key"]);
+    std::fs::write(file("ca.key"), key).unwrap();
+    std::fs::remove_file(file("ca.crt")).unwrap();
+    is_told(&ensure(), &["ca.key", "is there without", "ca.crt"]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The pods of the chart as plain processes: the same arguments, variables and files, the latter laid out as
 //! the kubelet does. They form a fleet, and take on another ConfigMap while they run.
 //!
-//! What is replaced is where things are: directories, the Service's name, and each port by a free one.
+//! What is replaced is where things are: directories, the Service's name, and each TCP port by a free one. For
+//! gossip each has an address of its own, as pods do, so that its port is free.
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +21,7 @@ const REPLICAS: usize = 3;
 /// Where a pod is.
 struct Pod {
     directory: PathBuf,
-    /// Where it gossips. It is told so beforehand, as it must be said what it advertises.
+    /// Where it gossips.
     gossip: SocketAddr,
     seed: SocketAddr,
 }
@@ -40,7 +41,6 @@ fn placed(text: &str, pod: &Pod, model: SocketAddr) -> String {
         ("0.0.0.0:8080", "127.0.0.1:0".to_owned()),
         ("0.0.0.0:9090", "127.0.0.1:0".to_owned()),
         ("0.0.0.0:7946", gossip.to_string()),
-        ("${POD_IP}:7946", format!("${{POD_IP}}:{}", gossip.port())),
         ("vllm.models:8000", model.to_string()),
         ("a:8000", model.to_string()),
     ];
@@ -80,7 +80,7 @@ fn process(manifests: &Manifests, name: &str, pod: &Pod) -> Command {
         let from = &variable["valueFrom"];
         let value = match from["fieldRef"]["fieldPath"].as_str() {
             Some("metadata.name") => name,
-            Some("status.podIP") => "127.0.0.1",
+            Some("status.podIP") => &pod.gossip.ip().to_string(),
             _ => variable["value"].as_str().unwrap(),
         };
         command.env(variable["name"].as_str().unwrap(), below(pod, value));
@@ -135,9 +135,10 @@ async fn the_pods_of_the_chart_form_a_fleet_and_take_on_another_configmap() {
     gossip::certs::throw_away(&certs, &ids).unwrap();
     let mut seed = None;
     let mut gateways = Vec::new();
-    for name in &names {
-        // The socket is closed at once; that somebody else gets its port of all is unlikely.
-        let gossip = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (ordinal, name) in (1..).zip(&names) {
+        // Of this process alone: the number of a process takes 22 bits.
+        let [_, address @ ..] = (std::process::id() * 4 + ordinal).to_be_bytes();
+        let gossip = SocketAddr::from(([127, address[0], address[1], address[2]], 7946));
         let seed = *seed.get_or_insert(gossip);
         let pod = Pod { directory: directory.path().join(name), gossip, seed };
         gateways.push((start(&manifests, name, &pod, &certs, model), pod));

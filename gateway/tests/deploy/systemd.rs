@@ -131,11 +131,50 @@ models: [ { name: m, endpoints: [ { name: a, address: \"http://127.0.0.1:9\" } ]
     assert_eq!(heard(), "RELOADING=1\n");
     let refused = heard();
     assert!(refused.starts_with("READY=1\nSTATUS=") && refused.contains("modles"), "{refused}");
+    // Mended, and asked for by somebody else than the manager: what it shows is right all the same.
+    std::fs::write(&file, yaml.replace("7s", "9s")).unwrap();
+    let mut reload = Command::new(BINARY);
+    reload.args(["reload", "--admin", &gateway.operators.to_string()]);
+    let reload = reload.env("QUORUMGATE_TOKEN", "of-the-operators").output().unwrap();
+    assert!(reload.status.success(), "{reload:?}");
+    assert_eq!(heard(), "READY=1\nSTATUS=serving\n");
 
     gateway.signal("TERM");
     // The drain that the configuration of the moment allows, and 15 s for the end.
     assert_eq!(heard(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=24000000\n");
     assert_eq!(gateway.wait(), Some(0));
+}
+
+/// The variables that the unit's process has: those that are said there, and those of its credentials.
+fn variables() -> Vec<(String, String)> {
+    let unit = unit();
+    let said = unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.split_once('='));
+    let given =
+        unit.lines().filter_map(|line| line.strip_prefix("LoadCredential=")?.split_once(':'));
+    said.chain(given).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn the_guide_s_configuration_needs_no_variable_that_the_unit_does_not_set() {
+    let guide = std::fs::read_to_string(repository("deploy/guide/start.md")).unwrap();
+    let text = guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let variables = variables();
+    assert!(variables.contains(&("NODE".to_owned(), "%H".to_owned())), "{variables:?}");
+    let given = |name: &str| {
+        let (_, value) = variables.iter().find(|(known, _)| known == name)?;
+        Some(if value == "%H" { "gw-1".to_owned() } else { "of-the-operators".to_owned() })
+    };
+    let config = gateway::config::parse(text, "start.md", &given).unwrap();
+    assert_eq!(config.cluster.unwrap().node_id, "gw-1");
+}
+
+#[test]
+fn what_passes_is_waited_for_as_long_as_it_takes() {
+    // A port that is not free yet, an address that is not up: it is tried again until it is there, and
+    // only what never becomes right by trying is not.
+    assert_eq!(setting("Restart"), "on-failure");
+    assert_eq!(setting("StartLimitIntervalSec"), "0");
+    assert_eq!(setting("RestartPreventExitStatus"), "64");
 }
 
 #[test]
