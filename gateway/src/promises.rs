@@ -58,7 +58,7 @@ promises! {
     path: crate::admin::path_promise;
     /// A breaker keeps what its tests promise of random schedules in any schedule.
     breaker: breaker::schedules;
-    /// Votes come to the same in any order and however often told, and no minority opens.
+    /// Votes come to the same in any order and however often told; a majority opens, and no minority.
     votes: faces::votes;
     /// A record, seal or push that is read can be written, and reads the same again; pushes are laid over
     /// each other in any order to the same end.

@@ -1,5 +1,7 @@
 //! What other rooms and crates promise at their public faces.
 
+use std::collections::BTreeSet;
+
 use quorum::{Ballot, Basis, NodeId, tally};
 
 use crate::import::{ImportError, litellm};
@@ -69,6 +71,15 @@ pub(super) fn votes(bytes: &[u8]) {
     let (first, rest) = votes.split_at(votes.len() / 2);
     let part = tally(electorate, closed, witnesses, first.iter().copied());
     assert!(rest.is_empty() || part.void <= count.void);
+    // Nor does it lack one: counted once more, by the rule's own words. All but the highest is within the gap.
+    let valid = || votes.iter().filter(|vote| vote.incident > closed && vote.incident < u64::MAX);
+    let all: BTreeSet<_> = valid().map(|vote| vote.voter).collect();
+    let saw = valid().filter(|vote| vote.basis == Basis::FirstHand);
+    let saw: BTreeSet<_> = saw.map(|vote| vote.voter).collect();
+    let is_witnessed = electorate < 3 || witnesses.max(saw.len()) >= 2;
+    let expected = if is_witnessed { all.len() } else { saw.len() };
+    assert_eq!((count.first_hand, count.counted), (saw.len(), expected), "a vote is lost");
+    assert_eq!(count.is_open(), 2 * expected > electorate, "a majority does not open");
     let none = tally(electorate, closed, witnesses, std::iter::empty());
     assert!(!none.is_open() && none.counted == 0);
     assert!(

@@ -83,6 +83,7 @@ async fn is_understood(town: &Town, mixture: &str) {
                 && !line.contains("\"identity\"")
                 && !line.ends_with(" 0")
         };
+        assert!(page.contains("gossip_rejects_total{"), "nothing is counted: {page}");
         let rejects: Vec<&str> = page.lines().filter(is_reject).collect();
         assert_eq!(rejects, [""; 0], "{}, {mixture}", node.name);
     }

@@ -73,7 +73,9 @@ fn the_bounds_on_the_page_are_those_of_the_program() {
     let rows = rows(&read("deploy/guide/threats.md"), "Bounds that are not configured");
     assert!(rows.len() > 20, "{rows:?}");
     for row in rows {
-        let Some(line) = declared(&row[0], &row[1]) else { panic!("{} is not in {}", row[0], row[1]) };
+        let Some(line) = declared(&row[0], &row[1]) else {
+            panic!("{} is not in {}", row[0], row[1])
+        };
         let expression = line.split_once(" = ").unwrap().1.trim_end_matches(';');
         assert_eq!(amount(expression), told(&row[2]), "{}: {line}", row[0]);
     }
