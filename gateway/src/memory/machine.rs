@@ -40,9 +40,10 @@ fn part_of(memory: Option<u64>) -> u64 {
 #[cfg(target_os = "linux")]
 fn of_machine() -> Option<u64> {
     let told = rustix::system::sysinfo();
-    // Both are as wide as a pointer, or narrower, and a machine without memory has not told.
-    let units = u64::try_from(told.totalram).ok().filter(|units| *units > 0)?;
-    units.checked_mul(told.mem_unit.max(1).into())
+    #[allow(clippy::useless_conversion, reason = "on 32 bits it is narrower")]
+    let units = u64::from(told.totalram);
+    // A machine without memory has not told.
+    units.checked_mul(told.mem_unit.max(1).into()).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(not(target_os = "linux"))]
