@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{ASKED, PAUSE_MAX, RESETS, quota_pause, retry_after};
+use super::{ASKED, BYTES_MAX, PAUSE_MAX, RESETS, quota_pause, retry_after};
 
 /// The first byte says which header has the rest for its value, the next four when that is, in seconds
 /// since 1970.
@@ -22,8 +22,9 @@ pub(crate) fn keep(bytes: &[u8]) {
     }
     assert!(asked.is_none() || quota == asked, "what is asked for holds before any quota");
     assert_eq!(retry_after(&HeaderMap::new(), wall), None);
-    // A plain number of seconds means so many, whoever says it.
-    let plain = value.to_str().ok().and_then(|text| text.parse::<u16>().ok());
+    // A plain number of seconds means so many, whoever says it, if it is no longer than what is read.
+    let plain = value.to_str().ok().filter(|text| text.len() <= BYTES_MAX);
+    let plain = plain.and_then(|text| text.parse::<u16>().ok());
     if let (Some(seconds), "retry-after") = (plain, *name) {
         assert_eq!(asked, Some(Duration::from_secs(seconds.into()).min(PAUSE_MAX)));
     }
